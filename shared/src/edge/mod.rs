@@ -1,0 +1,4 @@
+//! The edge: what every request passes before a handler sees it, and the listener itself.
+
+pub mod layers;
+pub mod serve;

@@ -1,0 +1,35 @@
+//! What every Lockgate service shares. A module stands here once two services need it.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | what a sale is, and where definitions are kept | [`sale`], [`catalog`] |
+//! | identifiers, time, every bound | [`ids`], [`clock`], [`limits`] |
+//! | credentials: place in line, right to check out, calls between services | [`ticket`], [`admission_token`], [`service_token`], over [`keys`] and [`jwt`] |
+//! | where credentials travel in a request | [`credentials`], [`operator`] |
+//! | what the gate is asked and answers; what it records | [`gate`], [`events`] |
+//! | errors as HTTP says them | [`problem`] |
+//! | reading requests, choosing page or JSON, the listener | [`request`], [`negotiate`], [`edge`] |
+//! | SQLite, Redis, PostgreSQL, migrations | [`store`] |
+//! | private servers for tests | `testing` (feature `testing`) |
+
+pub mod admission_token;
+// pub mod catalog;
+pub mod clock;
+pub mod credentials;
+pub mod edge;
+pub mod events;
+pub mod gate;
+pub mod ids;
+pub mod jwt;
+pub mod keys;
+pub mod limits;
+pub mod negotiate;
+pub mod operator;
+pub mod problem;
+pub mod request;
+// pub mod sale;
+pub mod service_token;
+pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod ticket;

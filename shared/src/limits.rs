@@ -1,0 +1,97 @@
+//! Every bound of the system in one place, related by compile-time assertions.
+//!
+//! A bound that two places must agree on is a constant here, so that neither can drift.
+
+/// Longest sale id, in bytes.
+pub const SALE_ID_BYTES_MAX: usize = 64;
+/// Longest item id, in bytes.
+pub const ITEM_ID_BYTES_MAX: usize = 64;
+/// Longest human-readable name of a sale or an item, in bytes.
+pub const NAME_BYTES_MAX: usize = 200;
+/// Longest operator message shown to shoppers, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 500;
+/// Longest account name an eligibility token may carry in `sub`, in bytes.
+pub const ACCOUNT_NAME_BYTES_MAX: usize = 256;
+/// Longest `Idempotency-Key`, in bytes.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+/// Shortest `Idempotency-Key` that identifies an anonymous entry: below this a key is a guessable name, and a
+/// name alone never opens somebody's place.
+pub const ENTRY_KEY_BYTES_MIN: usize = 16;
+/// Longest e-mail address, in bytes (RFC 5321, section 4.5.3.1.3).
+pub const EMAIL_BYTES_MAX: usize = 254;
+/// Longest credential accepted in a header or cookie, in bytes.
+pub const CREDENTIAL_BYTES_MAX: usize = 2048;
+/// Largest request body, in bytes; anything above answers 413.
+pub const BODY_BYTES_MAX: usize = 16 * 1024;
+/// Largest sale definition accepted by the operator API, in bytes.
+pub const SALE_FILE_BYTES_MAX: usize = 256 * 1024;
+/// Largest answer accepted from another Lockgate service, in bytes.
+pub const INTERNAL_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest head (request line and headers) of one request, in bytes.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Most headers in one request.
+pub const HEADERS_MAX: usize = 64;
+/// Most connections one listener serves at a time.
+pub const CONNECTIONS_MAX: usize = 20_000;
+/// Longest a client may take to send the head of a request.
+pub const HEAD_SECONDS_MAX: u64 = 10;
+/// Longest a client may take to send a request body.
+pub const BODY_SECONDS_MAX: u64 = 10;
+/// Longest one request may run before it answers 503.
+pub const REQUEST_SECONDS_MAX: u64 = 20;
+/// Longest a process keeps serving open requests after SIGTERM.
+pub const DRAIN_SECONDS_MAX: u64 = 15;
+
+/// Most lanes of one sale.
+pub const LANES_MAX: u16 = 256;
+/// Most items of one sale.
+pub const ITEMS_MAX: usize = 100;
+/// Most units of one item.
+pub const STOCK_MAX: u32 = 1_000_000;
+/// Most units in one claim.
+pub const QUANTITY_MAX: u32 = 100;
+/// Highest price of one unit, in minor units.
+pub const PRICE_MAX: i64 = 100_000_000_000;
+/// Most sales one deployment serves at a time.
+pub const SALES_MAX: usize = 1_000;
+/// Highest admission rate, per minute.
+pub const RATE_PER_MINUTE_MAX: u64 = 6_000_000;
+/// Largest admission burst.
+pub const BURST_MAX: u64 = 1_000_000;
+/// Longest turn, hold and token life, in seconds (one day).
+pub const SPAN_SECONDS_MAX: u64 = 86_400;
+/// Shortest turn, in seconds: below this nobody could act on it.
+pub const TURN_SECONDS_MIN: u64 = 5;
+
+/// Most operations the SQLite writer commits in one transaction.
+pub const WRITE_BATCH_MAX: usize = 256;
+/// Most operations that wait for the SQLite writer; beyond it a call is refused as unavailable.
+pub const WRITE_QUEUE_MAX: usize = 8_192;
+/// Most events one intake batch carries.
+pub const EVENT_BATCH_MAX: usize = 256;
+/// Most due holds one sweep marks.
+pub const SWEEP_BATCH_MAX: usize = 256;
+/// Longest a store call may take, in milliseconds, before its outcome counts as unknown.
+pub const STORE_CALL_MS_MAX: u64 = 2_000;
+
+/// Life of a service token, in seconds.
+pub const SERVICE_TOKEN_SECONDS: i64 = 60;
+/// Bytes of key material a ring key must have at least.
+pub const KEY_BYTES_MIN: usize = 32;
+/// Most keys in one ring.
+pub const KEYS_MAX: usize = 64;
+
+const _: () = assert!(
+    CREDENTIAL_BYTES_MAX * 4 <= HEAD_BYTES_MAX,
+    "two credentials and the rest fit a head"
+);
+const _: () = assert!(BODY_BYTES_MAX < SALE_FILE_BYTES_MAX);
+const _: () = assert!(WRITE_BATCH_MAX <= WRITE_QUEUE_MAX);
+const _: () = assert!(STORE_CALL_MS_MAX < REQUEST_SECONDS_MAX * 1_000);
+const _: () = assert!(ENTRY_KEY_BYTES_MIN < IDEMPOTENCY_KEY_BYTES_MAX);
+const _: () = assert!(EMAIL_BYTES_MAX + MESSAGE_BYTES_MAX < BODY_BYTES_MAX);
+const _: () = assert!(
+    (QUANTITY_MAX as i64) * PRICE_MAX < i64::MAX / 2,
+    "an order's amount fits an i64"
+);
+const _: () = assert!((STOCK_MAX as u64) < (1 << 32));

@@ -1,0 +1,58 @@
+//! PostgreSQL: a bounded pool whose every statement has a time limit.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::{Config, NoTls};
+
+use super::{StoreError, migrations::Migration};
+use crate::limits::STORE_CALL_MS_MAX;
+
+/// Connections one process opens at most.
+const POOL_CONNECTIONS_MAX: usize = 16;
+
+/// Connects, applies the migrations, and answers the pool.
+///
+/// The URL is libpq's: `postgres://user:password@host:port/database`; `?options=-c%20search_path%3Dname` chooses
+/// a schema.
+///
+/// # Errors
+/// The URL does not parse, the server cannot be reached, or a migration does not apply.
+pub async fn connect(url: &str, migrations: &[(&'static str, &[Migration])]) -> Result<Pool, StoreError> {
+    let mut config: Config = url
+        .parse()
+        .map_err(|error| StoreError::untouched("connect", error))?;
+    config
+        .connect_timeout(Duration::from_millis(STORE_CALL_MS_MAX))
+        .application_name("lockgate");
+    // tokio-postgres bounds no query by itself; the server must, or a stuck lock would hold a connection for ever.
+    let limit = format!("-c statement_timeout={STORE_CALL_MS_MAX}");
+    let options = match config.get_options() {
+        Some(given) => format!("{given} {limit}"),
+        None => limit,
+    };
+    config.options(options);
+    let manager = Manager::from_config(
+        config,
+        NoTls,
+        ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        },
+    );
+    let pool = Pool::builder(manager)
+        .max_size(POOL_CONNECTIONS_MAX)
+        .runtime(Runtime::Tokio1)
+        .wait_timeout(Some(Duration::from_millis(STORE_CALL_MS_MAX)))
+        .create_timeout(Some(Duration::from_millis(STORE_CALL_MS_MAX)))
+        .build()
+        .map_err(|error| StoreError::untouched("connect", error))?;
+    let mut client = pool
+        .get()
+        .await
+        .map_err(|error| StoreError::untouched("connect", error))?;
+    for (component, list) in migrations {
+        super::migrations::apply_postgres(&mut client, component, list).await?;
+    }
+    drop(client);
+    Ok(pool)
+}

@@ -1,0 +1,166 @@
+//! The link to Redis or Valkey, single or Cluster: one multiplexed connection, scripts, and errors that say
+//! whether the call may have run.
+//!
+//! Commands are never resent: a claim that ran once and lost its reply must be *asked for* again with its id, not
+//! run again by a driver that knows nothing of ids.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::{
+    Cmd, ConnectionAddr, ErrorKind, FromRedisValue, IntoConnectionInfo as _, RedisError, Script,
+    ServerErrorKind, ToRedisArgs,
+    aio::{ConnectionManager, ConnectionManagerConfig},
+    cluster::ClusterClient,
+    cluster_async::ClusterConnection,
+    io::tcp::TcpSettings,
+};
+
+use super::{Effect, StoreError};
+use crate::limits::STORE_CALL_MS_MAX;
+
+/// A connected store. Clones share the connection.
+#[derive(Clone)]
+pub struct RedisLink {
+    connection: Connection,
+    prefix: Arc<str>,
+}
+
+#[derive(Clone)]
+enum Connection {
+    Single(ConnectionManager),
+    Cluster(ClusterConnection),
+}
+
+/// Scripts and commands waiting on one connection at a time.
+const PIPELINE_DEPTH: usize = 4_096;
+
+impl RedisLink {
+    /// Connects to `redis://host:port/db`, or to a Cluster by `redis+cluster://host:port,host:port`. Every key
+    /// begins with `prefix`.
+    ///
+    /// # Errors
+    /// The URL does not parse or the server cannot be reached.
+    pub async fn connect(url: &str, prefix: &str) -> Result<Self, StoreError> {
+        let failed = |error: RedisError| StoreError::untouched("connect", error);
+        let connection = if let Some(hosts) = url.strip_prefix("redis+cluster://") {
+            let nodes = hosts.split(',').map(|host| format!("redis://{host}"));
+            let client = ClusterClient::builder(nodes)
+                .retries(0)
+                .connection_timeout(Duration::from_millis(STORE_CALL_MS_MAX))
+                .response_timeout(Duration::from_millis(STORE_CALL_MS_MAX))
+                .tcp_settings(tcp_settings())
+                .build()
+                .map_err(failed)?;
+            Connection::Cluster(client.get_async_connection().await.map_err(failed)?)
+        } else {
+            let info = url.into_connection_info().map_err(failed)?;
+            let info = match info.addr() {
+                ConnectionAddr::Tcp(..) => info.set_tcp_settings(tcp_settings()),
+                _ => info,
+            };
+            let config = ConnectionManagerConfig::new()
+                .set_connection_timeout(Some(Duration::from_millis(STORE_CALL_MS_MAX)))
+                .set_response_timeout(Some(Duration::from_millis(STORE_CALL_MS_MAX)))
+                .set_pipeline_buffer_size(PIPELINE_DEPTH)
+                .set_max_delay(Duration::from_millis(500));
+            let client = redis::Client::open(info).map_err(failed)?;
+            Connection::Single(
+                ConnectionManager::new_with_config(client, config)
+                    .await
+                    .map_err(failed)?,
+            )
+        };
+        Ok(Self {
+            connection,
+            prefix: prefix.into(),
+        })
+    }
+
+    /// The full key for `rest`.
+    #[must_use]
+    pub fn key(&self, rest: &str) -> String {
+        format!("{}{rest}", self.prefix)
+    }
+
+    /// Runs a script, loading it first where the server does not know it.
+    ///
+    /// # Errors
+    /// Whatever the server or the connection says, with the effect the call may have had.
+    pub async fn run<T: FromRedisValue>(
+        &self,
+        verb: &'static str,
+        script: &Script,
+        keys: &[String],
+        args: impl ToRedisArgs,
+    ) -> Result<T, StoreError> {
+        count(verb);
+        let mut call = script.prepare_invoke();
+        for key in keys {
+            call.key(key);
+        }
+        call.arg(args);
+        let answer = match self.connection.clone() {
+            Connection::Single(mut connection) => call.invoke_async(&mut connection).await,
+            Connection::Cluster(mut connection) => call.invoke_async(&mut connection).await,
+        };
+        answer.map_err(|error| classified(verb, error))
+    }
+
+    /// Runs one command.
+    ///
+    /// # Errors
+    /// As [`RedisLink::run`].
+    pub async fn command<T: FromRedisValue>(
+        &self,
+        verb: &'static str,
+        command: &Cmd,
+    ) -> Result<T, StoreError> {
+        count(verb);
+        let answer = match self.connection.clone() {
+            Connection::Single(mut connection) => command.query_async(&mut connection).await,
+            Connection::Cluster(mut connection) => command.query_async(&mut connection).await,
+        };
+        answer.map_err(|error| classified(verb, error))
+    }
+
+    /// Whether the server answers.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.command::<String>("ping", &redis::cmd("PING"))
+            .await
+            .map(drop)
+    }
+}
+
+fn count(verb: &'static str) {
+    metrics::counter!("lockgate_store_calls_total", "store" => "redis", "verb" => verb).increment(1);
+}
+
+fn tcp_settings() -> TcpSettings {
+    // Nagle's delay would add 40 ms to a lone command; without a user timeout a dead peer is noticed in minutes.
+    TcpSettings::default()
+        .set_nodelay(true)
+        .set_user_timeout(Duration::from_secs(5))
+}
+
+/// A server that refuses by name has not run the command. Anything else (a time-out, a dropped connection, an
+/// error raised inside a script) may have.
+fn classified(verb: &'static str, error: RedisError) -> StoreError {
+    let refused = match error.kind() {
+        ErrorKind::Server(kind) => !matches!(kind, ServerErrorKind::ResponseError),
+        ErrorKind::Extension => {
+            matches!(
+                error.code(),
+                Some("OOM" | "NOREPLICAS" | "MISCONF" | "NOAUTH" | "LOADING" | "BUSY")
+            )
+        }
+        ErrorKind::InvalidClientConfig | ErrorKind::AuthenticationFailed => true,
+        _ => error.is_connection_refusal(),
+    };
+    match if refused { Effect::None } else { Effect::Unknown } {
+        Effect::None => StoreError::untouched(verb, error),
+        Effect::Unknown => StoreError::unknown(verb, error),
+    }
+}
