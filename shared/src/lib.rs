@@ -13,7 +13,7 @@
 //! | private servers for tests | `testing` (feature `testing`) |
 
 pub mod admission_token;
-// pub mod catalog;
+pub mod catalog;
 pub mod clock;
 pub mod credentials;
 pub mod edge;
@@ -27,7 +27,7 @@ pub mod negotiate;
 pub mod operator;
 pub mod problem;
 pub mod request;
-// pub mod sale;
+pub mod sale;
 pub mod service_token;
 pub mod store;
 #[cfg(feature = "testing")]

@@ -2,9 +2,11 @@
 //!
 //! `axum::serve` sets no limit on how long a client may take over its headers; this loop does.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use axum::{Router, extract::connect_info::MockConnectInfo};
+use axum::{Router, extract::ConnectInfo};
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
@@ -14,6 +16,7 @@ use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
 };
+use tower::ServiceExt as _;
 
 use crate::limits::{CONNECTIONS_MAX, DRAIN_SECONDS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS_MAX, HEADERS_MAX};
 
@@ -22,7 +25,7 @@ use crate::limits::{CONNECTIONS_MAX, DRAIN_SECONDS_MAX, HEAD_BYTES_MAX, HEAD_SEC
 /// # Errors
 /// The listener broke.
 pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-    let connections = std::sync::Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let drain = GracefulShutdown::new();
     loop {
         let permit = tokio::select! {
@@ -44,7 +47,11 @@ pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Recei
             }
         };
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone().layer(MockConnectInfo(peer)));
+        let router = router.clone();
+        let service = TowerToHyperService::new(tower::service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(peer));
+            router.clone().oneshot(request)
+        }));
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(Duration::from_secs(HEAD_SECONDS_MAX))
@@ -61,4 +68,52 @@ pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Recei
     drop(listener);
     let _ = tokio::time::timeout(Duration::from_secs(DRAIN_SECONDS_MAX), drain.shutdown()).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn handlers_see_the_peer_and_stop_drains_what_is_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (entered, mut inside) = tokio::sync::mpsc::channel::<()>(1);
+        let (release, released) = watch::channel(false);
+        let slow = get(move |ConnectInfo(peer): ConnectInfo<std::net::SocketAddr>| {
+            let (entered, mut released) = (entered.clone(), released.clone());
+            async move {
+                entered.send(()).await.unwrap();
+                released.wait_for(|go| *go).await.unwrap();
+                peer.ip().to_string()
+            }
+        });
+        let (stop, stopped) = watch::channel(false);
+        let server = tokio::spawn(serve(listener, Router::new().route("/", slow), stopped));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        inside.recv().await.unwrap();
+        stop.send(true).unwrap();
+        release.send(true).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.ends_with("127.0.0.1"),
+            "{answer}"
+        );
+        server.await.unwrap().unwrap();
+        assert!(
+            TcpStream::connect(address).await.is_err(),
+            "a stopped listener takes nobody"
+        );
+    }
 }

@@ -127,7 +127,7 @@ pub(super) fn from_json(text: &[u8]) -> Result<Node, Vec<SaleProblem>> {
         let problem = SaleProblem::new(
             "",
             "",
-            format!("is not JSON: {error}"),
+            format!("is not JSON: {message}"),
             "correct the syntax there",
         );
         vec![SaleProblem { line, ..problem }]

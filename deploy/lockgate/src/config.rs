@@ -1,0 +1,367 @@
+//! Configuration: one list of settings, read from a TOML file, then the environment, then flags; later wins.
+//!
+//! Every problem is reported at once, with where it stands, its value and what to do. A misspelt key is a problem,
+//! never a silent default.
+
+use std::{fmt, net::SocketAddr, path::PathBuf};
+
+use lockgate_shared::operator::OPERATOR_KEY_CHARS_MIN;
+
+/// What one process runs with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where shoppers are served.
+    pub listen: SocketAddr,
+    /// Where operators are served, if not on the same listener.
+    pub operator_listen: Option<SocketAddr>,
+    /// The folder of everything that lasts.
+    pub data: PathBuf,
+    /// The address that pages and links use, without a trailing slash; `None` means the listener's own.
+    pub public_url: Option<String>,
+    /// The first operator key.
+    pub operator_key: Option<Secret>,
+    /// A key that may look but not change.
+    pub viewer_key: Option<Secret>,
+    /// Redis for the line, the stock and the catalog; SQLite in the data folder without it.
+    pub store_url: Option<Secret>,
+    /// What every Redis key begins with.
+    pub store_prefix: String,
+    /// PostgreSQL for the orders; SQLite in the data folder without it.
+    pub orders_url: Option<Secret>,
+    /// The key ring's file; `keys.toml` in the data folder without it.
+    pub keys_file: Option<PathBuf>,
+    /// Where the stock gate listens, for roles that run without one.
+    pub gate_url: Option<String>,
+    /// Where the simulated payment gateway listens, for roles that run without one.
+    pub gateway_url: Option<String>,
+    /// Where the simulated gateway sends its notifications; this process's own listener without it.
+    pub webhook_url: Option<String>,
+    /// `text` or `json`.
+    pub log_json: bool,
+    /// Which log lines are written, such as `info` or `lockgate_checkout=debug,info`.
+    pub log_filter: String,
+}
+
+/// Text that never appears in a log or a message: a key, or a URL that may hold a password.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself, for the one place that needs it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("hidden")
+    }
+}
+
+/// One thing wrong with the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// File, variable or flag.
+    pub place: String,
+    /// The setting.
+    pub key: String,
+    /// What is wrong, with the value where it is no secret.
+    pub problem: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}; {}", self.place, self.key, self.problem, self.remedy)
+    }
+}
+
+type Apply = fn(&mut Config, &str) -> Result<(), String>;
+
+struct Setting {
+    key: &'static str,
+    remedy: &'static str,
+    secret: bool,
+    apply: Apply,
+}
+
+const fn setting(key: &'static str, remedy: &'static str, apply: Apply) -> Setting {
+    Setting { key, remedy, secret: false, apply }
+}
+
+const fn secret(key: &'static str, remedy: &'static str, apply: Apply) -> Setting {
+    Setting { key, remedy, secret: true, apply }
+}
+
+const SETTINGS: &[Setting] = &[
+    setting("listen", "give an address such as 127.0.0.1:8080", |c, v| Ok(c.listen = address(v)?)),
+    setting("operator_listen", "give an address such as 127.0.0.1:8090", |c, v| {
+        Ok(c.operator_listen = Some(address(v)?))
+    }),
+    setting("data", "name a folder", |c, v| Ok(c.data = path(v)?)),
+    setting("public_url", "give an address such as https://shop.example", |c, v| {
+        Ok(c.public_url = Some(http_url(v)?))
+    }),
+    secret("operator_key", "give at least 32 random characters", |c, v| Ok(c.operator_key = Some(key(v)?))),
+    secret("viewer_key", "give at least 32 random characters", |c, v| Ok(c.viewer_key = Some(key(v)?))),
+    secret("store.url", "give redis://host:6379 or redis+cluster://host:6379,host:6379", |c, v| {
+        Ok(c.store_url = Some(url(v, &["redis://", "redis+cluster://", "unix://"])?))
+    }),
+    setting("store.prefix", "use letters, digits, ':' and '-', at most 32", |c, v| Ok(c.store_prefix = prefix(v)?)),
+    secret("orders.url", "give postgres://user:password@host:5432/database", |c, v| {
+        Ok(c.orders_url = Some(url(v, &["postgres://", "postgresql://"])?))
+    }),
+    setting("keys.file", "name a key ring made with `lockgate keys new`", |c, v| Ok(c.keys_file = Some(path(v)?))),
+    setting("gate.url", "give the stock gate's address, such as http://gate:8081", |c, v| {
+        Ok(c.gate_url = Some(http_url(v)?))
+    }),
+    setting("gateway.url", "give the simulated gateway's address, such as http://gateway:8082", |c, v| {
+        Ok(c.gateway_url = Some(http_url(v)?))
+    }),
+    setting("gateway.webhook_url", "give the checkout's address, such as http://checkout:8080/payment/webhook", |c, v| {
+        Ok(c.webhook_url = Some(http_url(v)?))
+    }),
+    setting("log.format", "use text or json", |c, v| match v {
+        "text" => Ok(c.log_json = false),
+        "json" => Ok(c.log_json = true),
+        other => Err(format!("'{other}' is no log format")),
+    }),
+    setting("log.filter", "give a level such as info, or target=level,…", |c, v| {
+        tracing_filter(v)?;
+        c.log_filter = v.to_owned();
+        Ok(())
+    }),
+];
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            operator_listen: None,
+            data: PathBuf::from("lockgate-data"),
+            public_url: None,
+            operator_key: None,
+            viewer_key: None,
+            store_url: None,
+            store_prefix: "lockgate:".into(),
+            orders_url: None,
+            keys_file: None,
+            gate_url: None,
+            gateway_url: None,
+            webhook_url: None,
+            log_json: false,
+            log_filter: "info".into(),
+        }
+    }
+}
+
+/// Reads the file (name and text), the environment and the flags (`key`, value), in this order.
+///
+/// # Errors
+/// Every problem found.
+pub fn load(
+    file: Option<(&str, &str)>,
+    environment: impl Iterator<Item = (String, String)>,
+    flags: &[(&str, String)],
+) -> Result<Config, Vec<ConfigProblem>> {
+    let mut config = Config::default();
+    let mut problems = Vec::new();
+    if let Some((name, text)) = file {
+        apply_file(&mut config, name, text, &mut problems);
+    }
+    for (variable, value) in environment {
+        if let Some(rest) = variable.strip_prefix("LOCKGATE_") {
+            let key = rest.to_ascii_lowercase().replace("__", ".");
+            apply(&mut config, &format!("environment {variable}"), &key, &value, &mut problems);
+        }
+    }
+    for (key, value) in flags {
+        apply(&mut config, &format!("flag --{}", key.replace('_', "-")), key, value, &mut problems);
+    }
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+fn apply_file(config: &mut Config, name: &str, text: &str, problems: &mut Vec<ConfigProblem>) {
+    let table: toml::Table = match toml::from_str(text) {
+        Ok(table) => table,
+        Err(error) => {
+            // The message without its excerpt: the line may hold a password.
+            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            problems.push(ConfigProblem {
+                place: format!("{name}:{line}"),
+                key: "file".into(),
+                problem: error.message().to_owned(),
+                remedy: "correct the TOML".into(),
+            });
+            return;
+        }
+    };
+    for (key, value) in flatten("", &table) {
+        let text = match value {
+            toml::Value::String(text) => text,
+            other @ (toml::Value::Integer(_) | toml::Value::Boolean(_)) => other.to_string(),
+            _ => {
+                problems.push(ConfigProblem {
+                    place: name.to_owned(),
+                    key,
+                    problem: "is not a single value".into(),
+                    remedy: "give one text".into(),
+                });
+                continue;
+            }
+        };
+        apply(config, name, &key, &text, problems);
+    }
+}
+
+fn flatten(prefix: &str, table: &toml::Table) -> Vec<(String, toml::Value)> {
+    let mut flat = Vec::new();
+    for (key, value) in table {
+        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            toml::Value::Table(inner) => flat.extend(flatten(&path, inner)),
+            other => flat.push((path, other.clone())),
+        }
+    }
+    flat
+}
+
+fn apply(config: &mut Config, place: &str, key: &str, value: &str, problems: &mut Vec<ConfigProblem>) {
+    let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+        let nearest = SETTINGS.iter().min_by_key(|setting| distance(setting.key, key)).map_or("", |s| s.key);
+        problems.push(ConfigProblem {
+            place: place.to_owned(),
+            key: key.to_owned(),
+            problem: "there is no such setting".into(),
+            remedy: format!("did you mean '{nearest}'? Remove or correct it"),
+        });
+        return;
+    };
+    if let Err(problem) = (setting.apply)(config, value) {
+        let problem = if setting.secret { problem.replace(value, "the value") } else { problem };
+        problems.push(ConfigProblem {
+            place: place.to_owned(),
+            key: key.to_owned(),
+            problem,
+            remedy: setting.remedy.into(),
+        });
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("'{text}' is no address with a port"))
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("is empty".into()) } else { Ok(PathBuf::from(text)) }
+}
+
+fn http_url(text: &str) -> Result<String, String> {
+    let wrong = || format!("'{text}' is no http(s) address");
+    let uri: http::Uri = text.parse().map_err(|_| wrong())?;
+    let plain = uri.query().is_none() && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+    if !matches!(uri.scheme_str(), Some("http" | "https")) || !plain {
+        return Err(wrong());
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+fn url(text: &str, schemes: &[&str]) -> Result<Secret, String> {
+    if schemes.iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme)) {
+        Ok(Secret(text.to_owned()))
+    } else {
+        Err(format!("does not begin with {}", schemes.join(" or ")))
+    }
+}
+
+fn key(text: &str) -> Result<Secret, String> {
+    let length = text.chars().count();
+    if length < OPERATOR_KEY_CHARS_MIN {
+        return Err(format!("has {length} characters; at least {OPERATOR_KEY_CHARS_MIN} are needed"));
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("holds characters that cannot travel in a header".into());
+    }
+    Ok(Secret(text.to_owned()))
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b':' | b'-' | b'_'));
+    if text.len() > 32 || !plain { Err(format!("'{text}' is no key prefix")) } else { Ok(text.to_owned()) }
+}
+
+fn tracing_filter(text: &str) -> Result<(), String> {
+    crate::telemetry::parse_filter(text).map(drop)
+}
+
+/// Edit distance (Levenshtein), to name the setting that was probably meant.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(ca != cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>().into_iter()
+    }
+
+    #[test]
+    fn later_sources_win() {
+        let file = "listen = \"127.0.0.1:1\"\n[store]\nurl = \"redis://a\"";
+        let config = load(
+            Some(("f.toml", file)),
+            environment(&[("LOCKGATE_LISTEN", "127.0.0.1:2"), ("LOCKGATE_ORDERS__URL", "postgres://b"), ("HOME", "/")]),
+            &[("listen", "127.0.0.1:3".into())],
+        )
+        .unwrap();
+        assert_eq!(config.listen.port(), 3);
+        assert_eq!(config.store_url.unwrap().reveal(), "redis://a");
+        assert_eq!(config.orders_url.unwrap().reveal(), "postgres://b");
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_once_and_no_secret_is_shown() {
+        let file = "listn = \"x\"\ndata = [1]\npublic_url = \"ftp://x\"";
+        let given = environment(&[("LOCKGATE_OPERATOR_KEY", "hunter2"), ("LOCKGATE_STORE__URL", "http://:pw@host")]);
+        let problems = load(Some(("f.toml", file)), given, &[("listen", "here".into())]).unwrap_err();
+        let text = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert_eq!(problems.len(), 6, "{text}");
+        assert!(text.contains("did you mean 'listen'"), "{text}");
+        assert!(!text.contains("hunter2") && !text.contains("pw@"), "{text}");
+    }
+
+    #[test]
+    fn broken_toml_names_its_line() {
+        let problems = load(Some(("f.toml", "a = 1\nb = = 2")), environment(&[]), &[]).unwrap_err();
+        assert_eq!(problems[0].place, "f.toml:2");
+    }
+
+    #[test]
+    fn every_setting_accepts_a_documented_example() {
+        let examples = [
+            ("listen", "127.0.0.1:8080"), ("operator_listen", "127.0.0.1:8090"), ("data", "d"),
+            ("public_url", "https://shop.example/"), ("operator_key", &"k".repeat(32)), ("viewer_key", &"v".repeat(32)),
+            ("store.url", "redis://host:6379"), ("store.prefix", "lg:"), ("orders.url", "postgres://u:p@h/d"),
+            ("keys.file", "keys.toml"), ("gate.url", "http://gate:8081"), ("gateway.url", "http://gateway:8082"),
+            ("gateway.webhook_url", "http://checkout:8080/payment/webhook"), ("log.format", "json"), ("log.filter", "info"),
+        ];
+        assert_eq!(examples.len(), SETTINGS.len());
+        let flags: Vec<(&str, String)> = examples.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
+        let config = load(None, environment(&[]), &flags).unwrap();
+        assert_eq!(config.public_url.as_deref(), Some("https://shop.example"));
+    }
+}

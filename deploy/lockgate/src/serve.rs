@@ -1,0 +1,406 @@
+//! Puts one process together: stores, services, listeners; and takes it down again on SIGTERM.
+
+use std::{fs::File, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use axum::Router;
+use lockgate_checkout::{
+    self as checkout,
+    gateways::{Gateway, simulated},
+};
+use lockgate_shared::{
+    catalog::{ApplyError, Catalog},
+    clock::{Clock, SystemClock},
+    edge,
+    gate::{self, GateClient},
+    keys::KeyRing,
+    operator::{OperatorKeys, Role},
+    sale,
+    service_token::ServiceSigner,
+};
+use lockgate_stock_gate as stock_gate;
+use lockgate_waiting_room as waiting_room;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+};
+
+use crate::{
+    Options,
+    config::Config,
+    demo,
+    exit::Failure,
+    keys, operations,
+    operations::Check,
+    stores::{self, Stores},
+    telemetry,
+};
+
+/// How often every process looks for changed sale definitions.
+const CATALOG_POLL_MS: u64 = 500;
+/// How often histograms are drained into their buckets.
+const METRICS_UPKEEP_SECONDS: u64 = 5;
+
+/// What one process serves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    waiting_room: bool,
+    stock_gate: bool,
+    checkout: bool,
+    simulated_gateway: bool,
+}
+
+impl Roles {
+    const NONE: Self = Self { waiting_room: false, stock_gate: false, checkout: false, simulated_gateway: false };
+    /// The all-in-one.
+    pub const ALL: Self = Self { waiting_room: true, stock_gate: true, checkout: true, simulated_gateway: true };
+    /// The line alone.
+    pub const WAITING_ROOM: Self = Self { waiting_room: true, ..Self::NONE };
+    /// The stock alone.
+    pub const STOCK_GATE: Self = Self { stock_gate: true, ..Self::NONE };
+    /// Orders and payments alone.
+    pub const CHECKOUT: Self = Self { checkout: true, ..Self::NONE };
+    /// The simulated payment gateway alone.
+    pub const SIMULATED_GATEWAY: Self = Self { simulated_gateway: true, ..Self::NONE };
+}
+
+/// Everything the services of a process are made of.
+struct Parts {
+    config: Config,
+    roles: Roles,
+    stores: Stores,
+    catalog: Arc<Catalog>,
+    ring: Arc<KeyRing>,
+    clock: Arc<dyn Clock>,
+    operator_keys: Arc<OperatorKeys>,
+    public_url: String,
+    listen: SocketAddr,
+    process_id: String,
+}
+
+/// The finished services: what they serve, what runs beside, what must answer before they are ready.
+#[derive(Default)]
+struct Services {
+    public: Router,
+    operator: Router,
+    checks: Vec<Check>,
+    loops: JoinSet<()>,
+}
+
+/// Serves `roles` until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Bad configuration, or a store or listener that cannot be opened.
+pub fn run(roles: Roles, options: &Options) -> Result<(), Failure> {
+    let config = options.load()?;
+    check_roles(roles, &config)?;
+    let metrics = telemetry::start(&config).map_err(Failure::running)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::running)?;
+    runtime.block_on(serve(roles, config, options, metrics))
+}
+
+/// A role that runs alone shares its stores with others, which a SQLite file cannot be.
+fn check_roles(roles: Roles, config: &Config) -> Result<(), Failure> {
+    if roles == Roles::ALL || roles == Roles::SIMULATED_GATEWAY {
+        return Ok(());
+    }
+    let mut missing = Vec::new();
+    if config.store_url.is_none() {
+        missing.push("store.url: is missing; a role that runs alone needs redis://…");
+    }
+    if config.keys_file.is_none() {
+        missing.push("keys.file: is missing; every role must verify what the others sign");
+    }
+    if roles.checkout && config.orders_url.is_none() {
+        missing.push("orders.url: is missing; a checkout that runs alone needs postgres://…");
+    }
+    if !roles.stock_gate && config.gate_url.is_none() {
+        missing.push("gate.url: is missing; name the stock gate's address");
+    }
+    if roles.checkout && config.gateway_url.is_none() {
+        missing.push("gateway.url: is missing; name the simulated gateway's address");
+    }
+    if missing.is_empty() { Ok(()) } else { Err(Failure::usage(missing.join("\n"))) }
+}
+
+async fn serve(roles: Roles, config: Config, options: &Options, metrics: PrometheusHandle) -> Result<(), Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let _lock = lock_data_folder(&config.data)?;
+    let ring = open_ring(roles, &config)?;
+    let (operator_keys, printed_key) = operator_keys(&config)?;
+    let (stop, stopped) = watch::channel(false);
+    // Signals are taken before anything is served, so that none in between is lost.
+    let signals = tokio::spawn(wait_for_signal());
+    let listener = bind(config.listen).await?;
+    let operator_listener = match config.operator_listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let listen = listener.local_addr().map_err(Failure::running)?;
+    let stores = stores::open(&config, &clock, roles.checkout).await?;
+    let catalog = Arc::new(Catalog::new(Arc::clone(&stores.catalog), Arc::clone(&clock)));
+    catalog.refresh().await.map_err(Failure::running)?;
+    apply_sales(&catalog, options, roles, &clock).await?;
+    let parts = Parts {
+        public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
+        process_id: format!("{}-{:08x}", std::process::id(), rand::random::<u32>()),
+        operator_keys: Arc::clone(&operator_keys),
+        config,
+        roles,
+        stores,
+        catalog: Arc::clone(&catalog),
+        ring,
+        clock,
+        listen,
+    };
+    let mut services = assemble(&parts, &stopped)?;
+    services.loops.spawn(upkeep(metrics.clone(), stopped.clone()));
+    let watcher = catalog.watch(Duration::from_millis(CATALOG_POLL_MS), stopped.clone());
+
+    let health = operations::health_router(std::mem::take(&mut services.checks));
+    let mut listeners = JoinSet::new();
+    match operator_listener {
+        Some(own) => {
+            let operator = services.operator.merge(operations::metrics_router(metrics, None)).merge(health.clone());
+            listeners.spawn(edge::serve::serve(own, edge::layers::guard(operator), stopped.clone()));
+            let public = edge::layers::guard(services.public.merge(health));
+            listeners.spawn(edge::serve::serve(listener, public, stopped.clone()));
+        }
+        None => {
+            let metrics = operations::metrics_router(metrics, Some(operator_keys));
+            let all = services.public.merge(services.operator).merge(metrics).merge(health);
+            listeners.spawn(edge::serve::serve(listener, edge::layers::guard(all), stopped.clone()));
+        }
+    }
+    announce(&parts, printed_key.as_deref());
+    tokio::select! {
+        _ = signals => {}
+        Some(ended) = listeners.join_next() => tracing::error!(?ended, "a listener ended by itself"),
+    }
+    let _ = stop.send(true);
+    while listeners.join_next().await.is_some() {}
+    while services.loops.join_next().await.is_some() {}
+    let _ = watcher.await;
+    Ok(())
+}
+
+fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, Failure> {
+    let mut services = Services::default();
+    let gate = gate_client(parts, &mut services, stopped)?;
+    if parts.roles.waiting_room {
+        let app = Arc::new(waiting_room::App::new(waiting_room::AppParts {
+            catalog: Arc::clone(&parts.catalog),
+            store: Arc::clone(&parts.stores.line),
+            ring: Arc::clone(&parts.ring),
+            gate: gate.clone(),
+            clock: Arc::clone(&parts.clock),
+            public_url: parts.public_url.clone(),
+            operator_keys: Arc::clone(&parts.operator_keys),
+            process_id: parts.process_id.clone(),
+        }));
+        services.public = services.public.merge(waiting_room::router(Arc::clone(&app)));
+        services.operator = services.operator.merge(waiting_room::operator_router(Arc::clone(&app)));
+        services.loops.spawn(waiting_room::run(Arc::clone(&app), stopped.clone()));
+        services.checks.push(check("line's store", app, |app| async move { waiting_room::ready(&app).await }));
+    }
+    let gateway = gateway_client(parts, &mut services, stopped)?;
+    if let (true, Some(orders)) = (parts.roles.checkout, &parts.stores.orders) {
+        let app = Arc::new(checkout::App::new(checkout::AppParts {
+            catalog: Arc::clone(&parts.catalog),
+            store: Arc::clone(orders),
+            gate,
+            events: Arc::clone(&parts.stores.events),
+            gateway,
+            ring: Arc::clone(&parts.ring),
+            clock: Arc::clone(&parts.clock),
+            public_url: parts.public_url.clone(),
+            operator_keys: Arc::clone(&parts.operator_keys),
+            process_id: parts.process_id.clone(),
+        }));
+        services.public = services.public.merge(checkout::router(Arc::clone(&app)));
+        services.operator = services.operator.merge(checkout::operator_router(Arc::clone(&app)));
+        services.loops.spawn(checkout::run(Arc::clone(&app), stopped.clone()));
+        services.checks.push(check("orders' store", app, |app| async move { checkout::ready(&app).await }));
+    }
+    Ok(services)
+}
+
+/// The gate: this process's own router, never on the shoppers' listener; or another process's, by HTTP.
+fn gate_client(parts: &Parts, services: &mut Services, stopped: &watch::Receiver<bool>) -> Result<GateClient, Failure> {
+    let signer = Arc::new(ServiceSigner::new(Arc::clone(&parts.ring), gate::AUDIENCE));
+    if !parts.roles.stock_gate {
+        let url = parts.config.gate_url.as_deref().unwrap_or_default();
+        return GateClient::over_http(url, signer, Arc::clone(&parts.clock)).map_err(Failure::running);
+    }
+    let app = Arc::new(stock_gate::App::new(stock_gate::AppParts {
+        catalog: Arc::clone(&parts.catalog),
+        store: Arc::clone(&parts.stores.stock),
+        ring: Arc::clone(&parts.ring),
+        clock: Arc::clone(&parts.clock),
+    }));
+    let router = stock_gate::router(Arc::clone(&app));
+    services.loops.spawn(stock_gate::run(Arc::clone(&app), stopped.clone()));
+    services.checks.push(check("stock's store", app, |app| async move { stock_gate::ready(&app).await }));
+    if parts.roles == Roles::STOCK_GATE {
+        services.public = router.clone();
+    }
+    Ok(GateClient::in_process(router, signer, Arc::clone(&parts.clock)))
+}
+
+fn gateway_client(
+    parts: &Parts,
+    services: &mut Services,
+    stopped: &watch::Receiver<bool>,
+) -> Result<Arc<dyn Gateway>, Failure> {
+    let signer = Arc::new(ServiceSigner::new(Arc::clone(&parts.ring), simulated::AUDIENCE));
+    if !parts.roles.simulated_gateway {
+        let url = parts.config.gateway_url.as_deref().unwrap_or("http://127.0.0.1:8082");
+        let client = simulated::Simulated::over_http(url, signer, Arc::clone(&parts.ring), Arc::clone(&parts.clock));
+        return Ok(Arc::new(client.map_err(Failure::running)?));
+    }
+    let webhook_url = parts
+        .config
+        .webhook_url
+        .clone()
+        .unwrap_or_else(|| format!("http://{}/payment/webhook", reachable(parts.listen)));
+    let service = simulated::Service::open(simulated::ServiceParts {
+        file: parts.config.data.join("simulated-gateway.db"),
+        ring: Arc::clone(&parts.ring),
+        operator_keys: Arc::clone(&parts.operator_keys),
+        webhook_url,
+        public_url: parts.public_url.clone(),
+        clock: Arc::clone(&parts.clock),
+    })
+    .map_err(Failure::running)?;
+    let service = Arc::new(service);
+    services.public = std::mem::take(&mut services.public).merge(simulated::router(Arc::clone(&service)));
+    services.operator = std::mem::take(&mut services.operator).merge(simulated::operator_router(Arc::clone(&service)));
+    services.loops.spawn(simulated::run(Arc::clone(&service), stopped.clone()));
+    let router = simulated::router(service);
+    Ok(Arc::new(simulated::Simulated::in_process(router, signer, Arc::clone(&parts.ring), Arc::clone(&parts.clock))))
+}
+
+/// A listener on every address of the machine is reached by the loopback one.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    if listen.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], listen.port())) } else { listen }
+}
+
+fn check<A, F>(name: &'static str, app: Arc<A>, ask: fn(Arc<A>) -> F) -> Check
+where
+    A: Send + Sync + 'static,
+    F: Future<Output = bool> + Send + 'static,
+{
+    Check { name, ask: Box::new(move || Box::pin(ask(Arc::clone(&app)))) }
+}
+
+async fn upkeep(metrics: PrometheusHandle, mut stopped: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(METRICS_UPKEEP_SECONDS));
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => metrics.run_upkeep(),
+            _ = stopped.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+async fn wait_for_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return;
+    };
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::running(format!("cannot listen on {address} ({error}); free the port or give --listen another"))
+    })
+}
+
+/// Two processes on one SQLite file would each think they are its only writer.
+fn lock_data_folder(folder: &Path) -> Result<File, Failure> {
+    let name = folder.display();
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::running(format!("{name}: cannot be made ({error}); give --data a folder")))?;
+    let file = File::create(folder.join("lockgate.lock"))
+        .map_err(|error| Failure::running(format!("{name}: cannot be written ({error}); give --data a folder")))?;
+    file.try_lock().map_err(|_| {
+        Failure::running(format!("{name}: another Lockgate uses this folder; stop it or give --data another folder"))
+    })?;
+    Ok(file)
+}
+
+fn open_ring(roles: Roles, config: &Config) -> Result<Arc<KeyRing>, Failure> {
+    let own = config.data.join("keys.toml");
+    // Only the all-in-one may make up a key: roles that run apart must share one.
+    let create = config.keys_file.is_none() && roles == Roles::ALL;
+    keys::open(config.keys_file.as_deref().unwrap_or(&own), create).map(Arc::new)
+}
+
+fn operator_keys(config: &Config) -> Result<(Arc<OperatorKeys>, Option<String>), Failure> {
+    let mut keys = OperatorKeys::default();
+    let mut printed = None;
+    let own = match &config.operator_key {
+        Some(key) => key.reveal().to_owned(),
+        None => {
+            let random: [u8; 24] = rand::random();
+            let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            printed = Some(key.clone());
+            key
+        }
+    };
+    keys.add(Role::Operator, &own).map_err(|problem| Failure::usage(format!("operator_key: {problem}")))?;
+    if let Some(key) = &config.viewer_key {
+        keys.add(Role::Viewer, key.reveal()).map_err(|problem| Failure::usage(format!("viewer_key: {problem}")))?;
+    }
+    Ok((Arc::new(keys), printed))
+}
+
+async fn apply_sales(
+    catalog: &Catalog,
+    options: &Options,
+    roles: Roles,
+    clock: &Arc<dyn Clock>,
+) -> Result<(), Failure> {
+    let mut definitions = Vec::new();
+    for path in &options.sale {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("{name}: cannot be read ({error}); name a sale file")))?;
+        let definition = sale::parse_toml(&name, &text).map_err(|problems| {
+            Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+        })?;
+        definitions.push(definition);
+    }
+    // Told nothing at all, it shows what it does.
+    if definitions.is_empty() && options.config.is_none() && roles == Roles::ALL && catalog.sales().is_empty() {
+        definitions.push(demo::sale(clock.now()).map_err(Failure::running)?);
+    }
+    for definition in definitions {
+        let id = definition.id.clone();
+        catalog.apply(definition, None).await.map_err(|error| match error {
+            ApplyError::Store(error) => Failure::running(format!("sale '{id}': {error}")),
+            refused => Failure::usage(format!("sale '{id}': {refused}")),
+        })?;
+    }
+    Ok(())
+}
+
+/// The addresses, on standard output: the one thing a first-time user needs.
+fn announce(parts: &Parts, printed_key: Option<&str>) {
+    let url = &parts.public_url;
+    println!("Lockgate is serving on {url}");
+    for sale in parts.catalog.sales().iter() {
+        println!("  sale    {url}/sale/{}", sale.definition.id);
+    }
+    if let Some(address) = parts.config.operator_listen {
+        println!("  operators on http://{address}");
+    }
+    println!("  data    {}", parts.config.data.display());
+    if let Some(key) = printed_key {
+        println!("  operator key, valid until this process stops: {key}");
+    }
+}
