@@ -1,16 +1,16 @@
 //! What every request passes: a time limit, a panic guard, security headers, and problems as pages for people.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::{
     Router,
     body::Body,
-    extract::Request,
+    extract::{MatchedPath, Request},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -58,12 +58,16 @@ async fn method_not_allowed() -> Problem {
 }
 
 async fn bounded(request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let method = request.method().clone();
     let limit = Duration::from_secs(REQUEST_SECONDS_MAX);
     let mut response = match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Problem::unavailable("overloaded", "This took too long. Keep your place and try again.")
             .into_response(),
     };
+    measure(&method, route.as_ref(), response.status(), started);
     let headers = response.headers_mut();
     for (name, value) in SECURITY_HEADERS {
         headers
@@ -71,6 +75,19 @@ async fn bounded(request: Request, next: Next) -> Response {
             .or_insert(HeaderValue::from_static(value));
     }
     response
+}
+
+/// Counts by route pattern, never by address: an address may hold an order's id, and their number has no bound.
+fn measure(method: &Method, route: Option<&MatchedPath>, status: StatusCode, started: Instant) {
+    let route = route.map_or("none", MatchedPath::as_str).to_owned();
+    let seconds = started.elapsed().as_secs_f64();
+    tracing::debug!(%method, route, status = status.as_u16(), seconds, "answered");
+    let labels = [
+        ("method", method.to_string()),
+        ("route", route),
+        ("status", status.as_u16().to_string()),
+    ];
+    metrics::histogram!("lockgate_http_request_seconds", &labels).record(seconds);
 }
 
 /// Set unless a handler set its own. The policy allows what our pages use and nothing else: their own style sheet
