@@ -1,0 +1,130 @@
+//! A shopper with a browser and without JavaScript buys a phone, in a real Chromium.
+
+mod common;
+
+use std::{
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use common::{Folder, Lockgate, sale_file};
+use fantoccini::{Client, ClientBuilder, Locator};
+use lockgate_shared::testing::{eventually, free_port};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// A Chromium of this test's own, with an empty profile.
+struct Browser {
+    driver: Child,
+    client: Client,
+    _profile: TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+impl Browser {
+    async fn start() -> Self {
+        let port = free_port();
+        let profile = tempfile::tempdir().unwrap();
+        let driver = Command::new("chromedriver")
+            .arg(format!("--port={port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver must be installed: run deploy/test");
+        let options = json!({
+            "args": [
+                "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+                "--disable-background-networking", "--disable-component-update", "--window-size=390,844",
+                format!("--user-data-dir={}", profile.path().display()),
+            ],
+            "prefs": { "profile.managed_default_content_settings.javascript": 2 },
+        });
+        let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
+        let url = format!("http://127.0.0.1:{port}");
+        let mut client = None;
+        eventually("chromedriver answers", 30, async || {
+            client = ClientBuilder::rustls_free(&capabilities, &url).await;
+            client.is_some()
+        })
+        .await;
+        Self { driver, client: client.unwrap(), _profile: profile }
+    }
+
+    /// Presses the button of the form that posts to an address with this ending; waits for it to appear, since
+    /// pages without JavaScript refresh themselves.
+    async fn press(&self, selector: &str) {
+        let wait = self.client.wait().at_most(Duration::from_secs(30));
+        wait.for_element(Locator::Css(selector)).await.unwrap_or_else(|error| panic!("{selector}: {error}"));
+        // A refresh between finding and pressing makes the element stale; the next page has it again.
+        eventually(&format!("{selector} can be pressed"), 15, async || {
+            match self.client.find(Locator::Css(selector)).await {
+                Ok(element) => element.click().await.is_ok(),
+                Err(_) => false,
+            }
+        })
+        .await;
+    }
+
+    /// Keeps a picture of the page where `LOCKGATE_SCREENSHOTS` names a folder.
+    async fn picture(&self, name: &str) {
+        if let Some(folder) = std::env::var_os("LOCKGATE_SCREENSHOTS") {
+            let png = self.client.screenshot().await.unwrap();
+            std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), png).unwrap();
+        }
+    }
+
+    async fn text(&self) -> String {
+        self.client.find(Locator::Css("main")).await.unwrap().text().await.unwrap()
+    }
+}
+
+/// Building a client is three steps that each can fail while the driver starts.
+trait Connect {
+    async fn rustls_free(capabilities: &serde_json::Map<String, serde_json::Value>, url: &str) -> Option<Client>;
+}
+
+impl Connect for ClientBuilder<()> {
+    async fn rustls_free(capabilities: &serde_json::Map<String, serde_json::Value>, url: &str) -> Option<Client> {
+        let connector = hyper_util::client::legacy::connect::HttpConnector::new();
+        ClientBuilder::new(connector).capabilities(capabilities.clone()).connect(url).await.ok()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shopper_without_javascript_buys_a_phone() {
+    let folder = Folder::new();
+    let file = folder.write("sale.toml", &sale_file("drop", "open", 5, 1, 600));
+    let data = folder.data();
+    let arguments = ["serve", "--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
+    let lockgate = Lockgate::start(&arguments, &[]).await;
+    let browser = Browser::start().await;
+
+    browser.client.goto(&lockgate.url("/")).await.unwrap();
+    browser.picture("1-sales").await;
+    browser.press("a[href$='/sale/drop']").await;
+    browser.picture("2-sale").await;
+    assert!(browser.client.get_all_cookies().await.unwrap().is_empty(), "the sale page sets no cookie");
+    browser.press("form[action$='/sale/drop/enter'] button").await;
+    browser.picture("3-queue").await;
+    browser.press("form[action$='/sale/drop/admit'] button").await;
+    browser.picture("4-checkout").await;
+    browser.press("form[action$='/sale/drop/checkout'] button").await;
+    browser.picture("5-order").await;
+    browser.press("form[action$='/pay'] button").await;
+    browser.picture("6-gateway").await;
+    browser.press("button[name='outcome'][value='paid']").await;
+    eventually("the order page says paid", 20, async || {
+        browser.client.refresh().await.is_ok() && browser.text().await.to_lowercase().contains("paid")
+    })
+    .await;
+    browser.picture("7-paid").await;
+    let books = lockgate.books("drop").await;
+    assert_eq!(books["items"][0]["sold"], 1, "{books}");
+    browser.client.clone().close().await.unwrap();
+}

@@ -1,0 +1,209 @@
+//! The gate: one method per verb.
+
+use std::sync::Arc;
+
+use lockgate_shared::{
+    catalog::{Catalog, StoredSale},
+    clock::Clock,
+    gate::{ClaimAnswer, ClaimRequest, CommitAnswer, Hold, ReleaseAnswer, StockSnapshot, UNKNOWN_CODE},
+    ids::{ClaimId, ItemId, SaleId},
+    keys::KeyRing,
+    limits::QUANTITY_MAX,
+    problem::Problem,
+    store::{Effect, StoreError},
+};
+
+use crate::{
+    hold::{self, Opening},
+    stock::Limits,
+    store::{Claim, Prepared, Store},
+};
+
+/// Longest memo of a claim, in bytes. Every hold keeps one for the sale's life.
+pub const MEMO_BYTES_MAX: usize = 4 * 1024;
+
+/// What the gate is made of.
+pub struct AppParts {
+    /// The sales.
+    pub catalog: Arc<Catalog>,
+    /// Where stock and holds are.
+    pub store: Arc<dyn Store>,
+    /// Verifies service tokens.
+    pub ring: Arc<KeyRing>,
+    /// The time of opening and closing. Deadlines go by the store's.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The gate.
+pub struct App {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) ring: Arc<KeyRing>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl App {
+    /// A gate of these parts.
+    #[must_use]
+    pub fn new(parts: AppParts) -> Self {
+        let AppParts {
+            catalog,
+            store,
+            ring,
+            clock,
+        } = parts;
+        Self {
+            catalog,
+            store,
+            ring,
+            clock,
+        }
+    }
+
+    /// Takes units for an account, or says why not.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 400 `malformed`, 503 when the store broke.
+    pub async fn claim(&self, sale: &SaleId, request: ClaimRequest) -> Result<ClaimAnswer, Problem> {
+        check(&request)?;
+        let found = self.sale(sale)?;
+        let claim = Claim {
+            hold_seconds: found.definition.hold_seconds,
+            limits: Limits {
+                per_account: found.definition.per_account_limit,
+                total: found.definition.total_limit,
+            },
+            refusal: hold::refusal(&opening(&found), request.epoch, self.clock.now()),
+            request,
+        };
+        let answer = self.store.claim(sale, &claim).await.map_err(unavailable)?;
+        metrics::counter!("lockgate_claims_total", "outcome" => outcome(&answer)).increment(1);
+        Ok(answer)
+    }
+
+    /// Marks a hold sold. The sale may be closed: what is held may still be paid.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 503 when the store broke.
+    pub async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, Problem> {
+        self.sale(sale)?;
+        self.store.commit(sale, claim).await.map_err(unavailable)
+    }
+
+    /// Gives a hold's units back.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 503 when the store broke.
+    pub async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, Problem> {
+        self.sale(sale)?;
+        self.store.release(sale, claim).await.map_err(unavailable)
+    }
+
+    /// Marks up to `max` due holds of a sale as expiring; their units stay held until their orders have decided.
+    ///
+    /// # Errors
+    /// The store broke.
+    pub async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
+        let claims = self.store.expire(sale, max).await?;
+        let count = u64::try_from(claims.len()).unwrap_or(u64::MAX);
+        metrics::counter!("lockgate_holds_expired_total").increment(count);
+        Ok(claims)
+    }
+
+    /// The hold a claim made.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 503 when the store broke.
+    pub async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, Problem> {
+        self.sale(sale)?;
+        self.store.hold(sale, claim).await.map_err(unavailable)
+    }
+
+    /// The counts of a sale.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 503 when the store broke.
+    pub async fn stock(&self, sale: &SaleId) -> Result<StockSnapshot, Problem> {
+        let limit = self.sale(sale)?.definition.total_limit;
+        self.store.stock(sale, limit).await.map_err(unavailable)
+    }
+
+    /// Puts a sale's stock into the store, once.
+    ///
+    /// # Errors
+    /// The store broke, or holds remains of an earlier stock.
+    pub async fn prepare(&self, sale: &StoredSale) -> Result<Prepared, StoreError> {
+        let definition = &sale.definition;
+        let items: Vec<(ItemId, u32)> = definition
+            .items
+            .iter()
+            .map(|item| (item.item.clone(), item.stock))
+            .collect();
+        self.store.prepare(&definition.id, &items).await
+    }
+
+    /// Whether the store answers.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        self.store.ready().await
+    }
+
+    fn sale(&self, sale: &SaleId) -> Result<Arc<StoredSale>, Problem> {
+        self.catalog.sale(sale).ok_or_else(Problem::no_such_sale)
+    }
+}
+
+fn check(request: &ClaimRequest) -> Result<(), Problem> {
+    if !(1..=QUANTITY_MAX).contains(&request.quantity) {
+        return Err(Problem::malformed(format!(
+            "'quantity' is {}; a claim takes 1 to {QUANTITY_MAX} units.",
+            request.quantity
+        )));
+    }
+    if request.memo.len() > MEMO_BYTES_MAX {
+        return Err(Problem::malformed(format!(
+            "'memo' has {} bytes; at most {MEMO_BYTES_MAX} are kept.",
+            request.memo.len()
+        )));
+    }
+    Ok(())
+}
+
+fn opening(sale: &StoredSale) -> Opening {
+    Opening {
+        opens_at: sale.definition.opens_at,
+        closes_at: sale.definition.closes_at,
+        closed: sale.controls.closed,
+        epoch: sale.controls.epoch,
+    }
+}
+
+/// A store that broke closes the gate for a moment, and says whether the call may have taken effect.
+#[expect(clippy::needless_pass_by_value, reason = "the shape map_err takes")]
+fn unavailable(error: StoreError) -> Problem {
+    let problem = match error.effect {
+        Effect::None => Problem::unavailable(
+            "stock_unavailable",
+            "The stock cannot be reached for a moment; nothing was changed. Try again.",
+        ),
+        Effect::Unknown => Problem::unavailable(
+            UNKNOWN_CODE,
+            "The stock's answer was lost; the call may have taken effect. Ask again with the same claim id.",
+        ),
+    };
+    problem.caused_by(&error)
+}
+
+fn outcome(answer: &ClaimAnswer) -> &'static str {
+    match answer {
+        ClaimAnswer::Held { replayed: false, .. } => "held",
+        ClaimAnswer::Held { replayed: true, .. } => "replayed",
+        ClaimAnswer::SoldOut { .. } => "sold_out",
+        ClaimAnswer::LimitReached { .. } => "limit_reached",
+        ClaimAnswer::NotOpen => "not_open",
+        ClaimAnswer::Revoked => "revoked",
+        ClaimAnswer::NoSuchItem => "no_such_item",
+    }
+}

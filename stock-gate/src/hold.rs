@@ -1,0 +1,159 @@
+//! PURE: the life of a hold, and when a claim may make one at all.
+//!
+//! ```text
+//! held -> expiring -> committed | released
+//!   \------------------^----------^
+//! ```
+//!
+//! Each step happens once. The gate never ends a hold on its own: `expiring` is still held, until the order has
+//! decided.
+
+use lockgate_shared::{
+    clock::Timestamp,
+    gate::{CommitAnswer, HoldState, ReleaseAnswer},
+};
+
+/// What a verb finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<A> {
+    /// The hold moves now.
+    Moves,
+    /// It had moved before; this is the answer, and nothing changes.
+    Stands(A),
+}
+
+/// Whether the units belong to somebody who may still pay for them.
+#[must_use]
+pub fn is_live(state: HoldState) -> bool {
+    matches!(state, HoldState::Held | HoldState::Expiring)
+}
+
+/// What a commit finds.
+#[must_use]
+pub fn commit(state: HoldState) -> Step<CommitAnswer> {
+    match state {
+        HoldState::Held | HoldState::Expiring => Step::Moves,
+        HoldState::Committed => Step::Stands(CommitAnswer::Committed),
+        HoldState::Released => Step::Stands(CommitAnswer::Released),
+    }
+}
+
+/// What a release finds.
+#[must_use]
+pub fn release(state: HoldState) -> Step<ReleaseAnswer> {
+    match state {
+        HoldState::Held | HoldState::Expiring => Step::Moves,
+        HoldState::Committed => Step::Stands(ReleaseAnswer::Committed),
+        HoldState::Released => Step::Stands(ReleaseAnswer::Released),
+    }
+}
+
+/// Whether the sweep marks a hold in this state with this deadline.
+#[must_use]
+pub fn is_due(state: HoldState, deadline: Timestamp, now: Timestamp) -> bool {
+    state == HoldState::Held && deadline <= now
+}
+
+/// A time that never goes back: a store's clock may be set back, the time of a sale is not.
+#[must_use]
+pub fn monotone(clock: Timestamp, last: Timestamp) -> Timestamp {
+    clock.max(last)
+}
+
+/// What decides whether a sale takes claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// From when.
+    pub opens_at: Timestamp,
+    /// Until when.
+    pub closes_at: Timestamp,
+    /// Whether an operator closed it. Pausing stops admissions only, never claims.
+    pub closed: bool,
+    /// The epoch below which tokens are revoked.
+    pub epoch: u32,
+}
+
+/// Why a claim may make no hold, whatever the stock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The sale is not open for claims.
+    NotOpen,
+    /// The token's epoch is over.
+    Revoked,
+}
+
+impl Refusal {
+    /// The word a store is given.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotOpen => "not_open",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// Whether a token of `epoch` may make a hold at `now`. A higher epoch than the sale's comes from a process that has
+/// read a newer definition, and stands.
+#[must_use]
+pub fn refusal(opening: &Opening, epoch: u32, now: Timestamp) -> Option<Refusal> {
+    if epoch < opening.epoch {
+        return Some(Refusal::Revoked);
+    }
+    let open = opening.opens_at <= now && now < opening.closes_at && !opening.closed;
+    (!open).then_some(Refusal::NotOpen)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STATES: [HoldState; 4] = [
+        HoldState::Held,
+        HoldState::Expiring,
+        HoldState::Committed,
+        HoldState::Released,
+    ];
+
+    #[test]
+    fn a_hold_ends_once_and_the_first_ending_stands() {
+        for state in STATES {
+            assert_eq!(commit(state) == Step::Moves, is_live(state));
+            assert_eq!(release(state) == Step::Moves, is_live(state));
+        }
+        assert_eq!(commit(HoldState::Released), Step::Stands(CommitAnswer::Released));
+        assert_eq!(
+            release(HoldState::Committed),
+            Step::Stands(ReleaseAnswer::Committed)
+        );
+    }
+
+    #[test]
+    fn only_a_held_hold_falls_due_and_at_its_deadline() {
+        let at = Timestamp::from_seconds;
+        for state in STATES {
+            assert_eq!(is_due(state, at(10), at(10)), state == HoldState::Held);
+            assert!(!is_due(state, at(10), at(9)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn claims_are_taken_exactly_while_the_sale_is_open(
+            opens in 0_i64..100, length in 1_i64..100, now in 0_i64..300, closed: bool, epoch in 0_u32..3, token in 0_u32..3,
+        ) {
+            let at = Timestamp::from_seconds;
+            let opening = Opening { opens_at: at(opens), closes_at: at(opens + length), closed, epoch };
+            let expected = if token < epoch {
+                Some(Refusal::Revoked)
+            } else if closed || now < opens || now >= opens + length {
+                Some(Refusal::NotOpen)
+            } else {
+                None
+            };
+            prop_assert_eq!(refusal(&opening, token, at(now)), expected);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! PURE: the counts of an item and whether a claim fits them.
+//!
+//! The invariant: `available + held + sold = stock`, and unit numbers run 1..stock, each with at most one live
+//! owner. Units that came back are given first, lowest first; then the next that nobody ever had.
+
+use lockgate_shared::gate::ClaimAnswer;
+
+/// The counts of one item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Units on sale.
+    pub stock: u32,
+    /// Units nobody has.
+    pub available: u32,
+    /// Units held.
+    pub held: u32,
+    /// Units sold.
+    pub sold: u32,
+    /// The lowest unit number nobody ever had; `stock + 1` once all have been given.
+    pub next: u32,
+}
+
+impl Counts {
+    /// The counts before the first claim.
+    #[must_use]
+    pub fn fresh(stock: u32) -> Self {
+        Self {
+            stock,
+            available: stock,
+            held: 0,
+            sold: 0,
+            next: 1,
+        }
+    }
+
+    /// Whether the counts agree with each other and with the number of units that came back and are free.
+    #[must_use]
+    pub fn balanced(&self, returned: u32) -> bool {
+        let sum = u64::from(self.available) + u64::from(self.held) + u64::from(self.sold);
+        let never_given = (u64::from(self.stock) + 1).checked_sub(u64::from(self.next));
+        self.next >= 1
+            && sum == u64::from(self.stock)
+            && never_given.map(|count| count + u64::from(returned)) == Some(u64::from(self.available))
+    }
+
+    /// The counts after `units` were taken, `fresh` of which nobody had before; `None` where that cannot be.
+    #[must_use]
+    pub fn taken(self, units: u32, fresh: u32) -> Option<Self> {
+        Some(Self {
+            available: self.available.checked_sub(units)?,
+            held: self.held.checked_add(units)?,
+            next: self.next.checked_add(fresh)?,
+            ..self
+        })
+    }
+
+    /// The counts after `units` held ones were sold.
+    #[must_use]
+    pub fn committed(self, units: u32) -> Option<Self> {
+        Some(Self {
+            held: self.held.checked_sub(units)?,
+            sold: self.sold.checked_add(units)?,
+            ..self
+        })
+    }
+
+    /// The counts after `units` held ones came back.
+    #[must_use]
+    pub fn released(self, units: u32) -> Option<Self> {
+        Some(Self {
+            held: self.held.checked_sub(units)?,
+            available: self.available.checked_add(units)?,
+            ..self
+        })
+    }
+}
+
+/// What the sale file allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Units one account may hold or have bought, across items.
+    pub per_account: u32,
+    /// Units the sale sells, across items; `None` for as many as there are.
+    pub total: Option<u32>,
+}
+
+/// Where the sale and the claiming account stand before the claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Units held or sold, across items.
+    pub total: u32,
+    /// Units held, across items.
+    pub held: u32,
+    /// Units the account holds or has bought, across items.
+    pub account: u32,
+}
+
+/// Why `quantity` units cannot be taken; `None` when they can. Sold out comes before the limits, so that nobody is
+/// told to buy less of what is gone.
+#[must_use]
+pub fn refusal(counts: &Counts, standing: &Standing, limits: &Limits, quantity: u32) -> Option<ClaimAnswer> {
+    if counts.available < quantity {
+        return Some(ClaimAnswer::SoldOut {
+            may_return: counts.held > 0,
+        });
+    }
+    if total_left(standing.total, limits.total).is_some_and(|left| left < quantity) {
+        return Some(ClaimAnswer::SoldOut {
+            may_return: standing.held > 0,
+        });
+    }
+    (u64::from(standing.account) + u64::from(quantity) > u64::from(limits.per_account)).then_some(
+        ClaimAnswer::LimitReached {
+            limit: limits.per_account,
+            taken: standing.account,
+        },
+    )
+}
+
+/// Units the sale-wide limit still allows when `total` are held or sold.
+#[must_use]
+pub fn total_left(total: u32, limit: Option<u32>) -> Option<u32> {
+    limit.map(|limit| limit.saturating_sub(total))
+}
+
+/// The unit numbers a claim takes, ascending, and how many of them nobody had before. `returned` are the free ones
+/// that came back, ascending. `None` when there are not enough: then the counts were wrong.
+#[must_use]
+pub fn pick(
+    returned: impl IntoIterator<Item = u32>,
+    counts: &Counts,
+    quantity: u32,
+) -> Option<(Vec<u32>, u32)> {
+    let mut units: Vec<u32> = returned
+        .into_iter()
+        .take(usize::try_from(quantity).ok()?)
+        .collect();
+    let fresh = quantity.checked_sub(u32::try_from(units.len()).ok()?)?;
+    let end = counts.next.checked_add(fresh)?;
+    if u64::from(end) > u64::from(counts.stock) + 1 {
+        return None;
+    }
+    units.extend(counts.next..end);
+    Some((units, fresh))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FREE: Limits = Limits {
+        per_account: 10,
+        total: None,
+    };
+
+    #[test]
+    fn sold_out_is_said_before_any_limit() {
+        let counts = Counts {
+            available: 0,
+            held: 1,
+            sold: 4,
+            next: 6,
+            ..Counts::fresh(5)
+        };
+        let standing = Standing {
+            total: 5,
+            held: 1,
+            account: 10,
+        };
+        let limits = Limits {
+            total: Some(5),
+            ..FREE
+        };
+        assert_eq!(
+            refusal(&counts, &standing, &limits, 1),
+            Some(ClaimAnswer::SoldOut { may_return: true })
+        );
+    }
+
+    #[test]
+    fn the_sale_wide_limit_counts_what_is_held_of_any_item() {
+        let counts = Counts::fresh(5);
+        let limits = Limits {
+            total: Some(3),
+            ..FREE
+        };
+        let standing = Standing {
+            total: 2,
+            held: 0,
+            account: 0,
+        };
+        assert_eq!(refusal(&counts, &standing, &limits, 1), None);
+        assert_eq!(
+            refusal(&counts, &standing, &limits, 2),
+            Some(ClaimAnswer::SoldOut { may_return: false })
+        );
+        let held = Standing { held: 1, ..standing };
+        assert_eq!(
+            refusal(&counts, &held, &limits, 2),
+            Some(ClaimAnswer::SoldOut { may_return: true })
+        );
+    }
+
+    #[test]
+    fn the_account_limit_says_what_is_taken() {
+        let standing = Standing {
+            account: 9,
+            ..Standing::default()
+        };
+        assert_eq!(refusal(&Counts::fresh(5), &standing, &FREE, 1), None);
+        assert_eq!(
+            refusal(&Counts::fresh(5), &standing, &FREE, 2),
+            Some(ClaimAnswer::LimitReached { limit: 10, taken: 9 })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_sequence_keeps_the_invariant_and_one_owner_per_unit(
+            stock in 1_u32..30,
+            steps in prop::collection::vec((0_u8..3, 1_u32..5, any::<prop::sample::Index>()), 0..60),
+        ) {
+            let mut counts = Counts::fresh(stock);
+            let mut returned = BTreeSet::new();
+            let (mut held, mut sold): (Vec<Vec<u32>>, Vec<Vec<u32>>) = Default::default();
+            for (verb, quantity, index) in steps {
+                if verb == 0 {
+                    let standing = Standing::default();
+                    if refusal(&counts, &standing, &FREE, quantity).is_none() {
+                        let (units, fresh) = pick(returned.iter().copied(), &counts, quantity).unwrap();
+                        prop_assert!(units.is_sorted());
+                        counts = counts.taken(quantity, fresh).unwrap();
+                        returned.retain(|unit| !units.contains(unit));
+                        held.push(units);
+                    } else {
+                        prop_assert!(counts.available < quantity);
+                    }
+                } else if !held.is_empty() {
+                    let units = held.swap_remove(index.index(held.len()));
+                    let count = u32::try_from(units.len()).unwrap();
+                    if verb == 1 {
+                        counts = counts.committed(count).unwrap();
+                        sold.push(units);
+                    } else {
+                        counts = counts.released(count).unwrap();
+                        returned.extend(units);
+                    }
+                }
+                prop_assert!(counts.balanced(u32::try_from(returned.len()).unwrap()));
+                let owned: Vec<u32> = held.iter().chain(&sold).flatten().copied().collect();
+                let distinct: BTreeSet<u32> = owned.iter().copied().collect();
+                prop_assert_eq!(owned.len(), distinct.len());
+                prop_assert!(distinct.iter().all(|unit| (1..=stock).contains(unit) && !returned.contains(unit)));
+            }
+        }
+
+        #[test]
+        fn nothing_overflows(
+            parts in any::<[u32; 5]>(), standing in any::<[u32; 3]>(), limits in any::<(u32, Option<u32>)>(),
+            quantity in 1_u32..=100,
+        ) {
+            let [stock, available, held, sold, next] = parts;
+            let counts = Counts { stock, available, held, sold, next };
+            let [total, held, account] = standing;
+            let limits = Limits { per_account: limits.0, total: limits.1 };
+            let _ = refusal(&counts, &Standing { total, held, account }, &limits, quantity);
+            let _ = counts.balanced(quantity);
+            let _ = pick([], &counts, quantity);
+            let _ = counts.taken(quantity, quantity).and_then(|c| c.committed(held)).and_then(|c| c.released(held));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What the gate keeps: counts, unit numbers, holds, and the events that record them.
+//!
+//! Each verb is one atomic step in the store. A refusal is an `Ok` value; an error means the store broke or does not
+//! hold what it must hold, and then the gate is closed: never "sold out", never a fresh stock.
+
+pub mod model;
+pub mod redis;
+pub mod sqlite;
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::Timestamp,
+    events::{Event, EventKind},
+    gate::{
+        ClaimAnswer, ClaimRequest, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
+    },
+    ids::{ClaimId, ItemId, SaleId},
+    store::StoreError,
+};
+
+use crate::{
+    hold::Refusal,
+    stock::{Counts, Limits},
+};
+
+/// A claim, with what the rules say about it. The store decides what only it can know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What was asked.
+    pub request: ClaimRequest,
+    /// How long the hold lasts.
+    pub hold_seconds: u64,
+    /// What the sale allows.
+    pub limits: Limits,
+    /// Why no hold may be made. A claim made before is answered all the same.
+    pub refusal: Option<Refusal>,
+}
+
+/// What preparing found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// There was nothing; the stock stands there now.
+    Fresh,
+    /// The stock was there already and is untouched.
+    Already,
+}
+
+/// The gate's store.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Puts a sale's stock there, once: item by item, in the order of the sale file. Never over anything that is
+    /// left of an earlier stock.
+    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError>;
+
+    /// Takes units, all or none. In this order: a claim made before gets its hold as it is now; a sale without stock
+    /// is an error; then the claim's refusal, the item, sold out, the sale-wide limit, the account's limit.
+    async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError>;
+
+    /// Marks a hold sold.
+    async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError>;
+
+    /// Gives a hold's units back.
+    async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError>;
+
+    /// Marks up to `max` due holds as expiring, earliest deadline first. Their units stay held.
+    async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError>;
+
+    /// The hold a claim made.
+    async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError>;
+
+    /// All counts, read in one step, under the sale-wide limit `total_limit`.
+    async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError>;
+
+    /// Whether the store answers.
+    async fn ready(&self) -> Result<(), StoreError>;
+}
+
+/// The store does not hold what it must hold: the gate stays closed for this sale.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stock is not as the gate left it: {0}")]
+pub struct Suspicion(pub String);
+
+impl Suspicion {
+    /// No stock was ever prepared here, or it is gone.
+    #[must_use]
+    pub fn no_stock(sale: &SaleId) -> Self {
+        Self(format!("'{sale}' has no stock here"))
+    }
+
+    pub(crate) fn at(self, verb: &'static str) -> StoreError {
+        StoreError::untouched(verb, self)
+    }
+}
+
+/// The hold a claim makes at `now` with these units.
+fn new_hold(claim: &Claim, units: Vec<u32>, now: Timestamp) -> Hold {
+    let request = &claim.request;
+    Hold {
+        claim: request.claim,
+        account: request.account,
+        item: request.item.clone(),
+        units,
+        state: HoldState::Held,
+        claimed_at: now,
+        deadline: now.plus_seconds(claim.hold_seconds),
+        memo: request.memo.clone(),
+    }
+}
+
+/// The event that records what happened to a hold; the log gives it its id.
+fn event(kind: EventKind, hold: &Hold) -> Event {
+    Event {
+        id: String::new(),
+        kind,
+        claim: hold.claim,
+        account: hold.account,
+        item: hold.item.clone(),
+        units: hold.units.clone(),
+        claimed_at: hold.claimed_at,
+        deadline: hold.deadline,
+        memo: hold.memo.clone(),
+    }
+}
+
+fn item_stock(item: ItemId, counts: &Counts) -> ItemStock {
+    ItemStock {
+        item,
+        stock: counts.stock,
+        available: counts.available,
+        held: counts.held,
+        sold: counts.sold,
+    }
+}
+
+/// Whether a snapshot lists the accounts that hold or bought: once somebody may be refused by it.
+fn lists_holders(snapshot: &StockSnapshot) -> bool {
+    snapshot.items.iter().any(|item| snapshot.sold_out(item))
+}
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod crowd;
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+pub(crate) mod testbed;

@@ -1,0 +1,268 @@
+//! The model: the gate in memory, as plainly as it can be said. Every back end answers like it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::{Clock, Timestamp},
+    events::{Event, EventKind},
+    gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot},
+    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    store::StoreError,
+};
+
+use super::{Claim, Prepared, Store, Suspicion};
+use crate::{
+    hold::{self, Refusal, Step},
+    stock::{self, Counts, Standing},
+};
+
+/// The gate in memory. For tests and as the specification; nothing survives the process.
+pub struct ModelStore {
+    clock: Arc<dyn Clock>,
+    sales: Mutex<HashMap<SaleId, Sale>>,
+}
+
+#[derive(Default)]
+struct Sale {
+    items: Vec<(ItemId, Shelf)>,
+    holds: BTreeMap<ClaimId, Hold>,
+    accounts: BTreeMap<AccountHash, u32>,
+    clock: Timestamp,
+    events: Vec<Event>,
+}
+
+struct Shelf {
+    counts: Counts,
+    returned: BTreeSet<u32>,
+}
+
+type Answer<T> = Result<T, Suspicion>;
+
+impl ModelStore {
+    /// An empty store under `clock`.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            sales: Mutex::default(),
+        }
+    }
+
+    /// Everything that happened in a sale, in order.
+    #[must_use]
+    pub fn events(&self, sale: &SaleId) -> Vec<Event> {
+        let sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
+        sales
+            .get(sale)
+            .map(|sale| sale.events.clone())
+            .unwrap_or_default()
+    }
+
+    fn with<T>(
+        &self,
+        verb: &'static str,
+        sale: &SaleId,
+        step: impl FnOnce(&mut Sale) -> Answer<T>,
+    ) -> Result<T, StoreError> {
+        let mut sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = sales.get_mut(sale).ok_or_else(|| Suspicion::no_stock(sale));
+        found.and_then(step).map_err(|why| why.at(verb))
+    }
+}
+
+fn count(units: &[u32]) -> u32 {
+    u32::try_from(units.len()).unwrap_or(u32::MAX)
+}
+
+fn broken() -> Suspicion {
+    Suspicion("the counts do not add up".into())
+}
+
+impl Sale {
+    fn shelf(&mut self, item: &ItemId) -> Option<&mut Shelf> {
+        self.items
+            .iter_mut()
+            .find(|(id, _)| id == item)
+            .map(|(_, shelf)| shelf)
+    }
+
+    fn standing(&self, account: &AccountHash) -> Standing {
+        let counts = || self.items.iter().map(|(_, shelf)| shelf.counts);
+        Standing {
+            total: counts().map(|counts| counts.held + counts.sold).sum(),
+            held: counts().map(|counts| counts.held).sum(),
+            account: self.accounts.get(account).copied().unwrap_or(0),
+        }
+    }
+
+    fn append(&mut self, kind: EventKind, hold: &Hold) {
+        self.events.push(Event {
+            id: (self.events.len() + 1).to_string(),
+            ..super::event(kind, hold)
+        });
+    }
+
+    fn claim(&mut self, claim: &Claim, now: Timestamp) -> Answer<ClaimAnswer> {
+        let request = &claim.request;
+        if let Some(hold) = self.holds.get(&request.claim).cloned() {
+            return Ok(ClaimAnswer::Held { hold, replayed: true });
+        }
+        match claim.refusal {
+            Some(Refusal::NotOpen) => return Ok(ClaimAnswer::NotOpen),
+            Some(Refusal::Revoked) => return Ok(ClaimAnswer::Revoked),
+            None => {}
+        }
+        let standing = self.standing(&request.account);
+        let now = hold::monotone(now, self.clock);
+        let Some(shelf) = self.shelf(&request.item) else {
+            return Ok(ClaimAnswer::NoSuchItem);
+        };
+        if let Some(refusal) = stock::refusal(&shelf.counts, &standing, &claim.limits, request.quantity) {
+            return Ok(refusal);
+        }
+        let (units, fresh) = stock::pick(shelf.returned.iter().copied(), &shelf.counts, request.quantity)
+            .ok_or_else(broken)?;
+        shelf.counts = shelf.counts.taken(request.quantity, fresh).ok_or_else(broken)?;
+        shelf.returned.retain(|unit| !units.contains(unit));
+        let hold = super::new_hold(claim, units, now);
+        *self.accounts.entry(request.account).or_default() += request.quantity;
+        self.holds.insert(request.claim, hold.clone());
+        self.clock = now;
+        self.append(EventKind::Claimed, &hold);
+        Ok(ClaimAnswer::Held {
+            hold,
+            replayed: false,
+        })
+    }
+
+    fn commit(&mut self, claim: ClaimId) -> Answer<CommitAnswer> {
+        let Some(mut hold) = self.holds.get(&claim).cloned() else {
+            return Ok(CommitAnswer::NoSuchClaim);
+        };
+        if let Step::Stands(answer) = hold::commit(hold.state) {
+            return Ok(answer);
+        }
+        let shelf = self.shelf(&hold.item).ok_or_else(broken)?;
+        shelf.counts = shelf.counts.committed(count(&hold.units)).ok_or_else(broken)?;
+        hold.state = HoldState::Committed;
+        self.append(EventKind::Committed, &hold);
+        self.holds.insert(claim, hold);
+        Ok(CommitAnswer::Committed)
+    }
+
+    fn release(&mut self, claim: ClaimId) -> Answer<ReleaseAnswer> {
+        let Some(mut hold) = self.holds.get(&claim).cloned() else {
+            return Ok(ReleaseAnswer::NoSuchClaim);
+        };
+        if let Step::Stands(answer) = hold::release(hold.state) {
+            return Ok(answer);
+        }
+        let shelf = self.shelf(&hold.item).ok_or_else(broken)?;
+        shelf.counts = shelf.counts.released(count(&hold.units)).ok_or_else(broken)?;
+        shelf.returned.extend(&hold.units);
+        let live = self.accounts.remove(&hold.account).unwrap_or(0);
+        let left = live.checked_sub(count(&hold.units)).ok_or_else(broken)?;
+        if left > 0 {
+            self.accounts.insert(hold.account, left);
+        }
+        hold.state = HoldState::Released;
+        self.append(EventKind::Released, &hold);
+        self.holds.insert(claim, hold);
+        Ok(ReleaseAnswer::Released)
+    }
+
+    fn expire(&mut self, max: usize, now: Timestamp) -> Vec<ClaimId> {
+        let now = hold::monotone(now, self.clock);
+        let mut due: Vec<(Timestamp, ClaimId)> = self
+            .holds
+            .values()
+            .filter(|hold| hold::is_due(hold.state, hold.deadline, now))
+            .map(|hold| (hold.deadline, hold.claim))
+            .collect();
+        due.sort_unstable();
+        due.truncate(max);
+        for (_, claim) in &due {
+            let Some(mut hold) = self.holds.get(claim).cloned() else {
+                continue;
+            };
+            hold.state = HoldState::Expiring;
+            self.append(EventKind::Expiring, &hold);
+            self.holds.insert(*claim, hold);
+            self.clock = now;
+        }
+        due.into_iter().map(|(_, claim)| claim).collect()
+    }
+
+    fn stock(&self, total_limit: Option<u32>) -> StockSnapshot {
+        let items: Vec<ItemStock> = self
+            .items
+            .iter()
+            .map(|(item, shelf)| super::item_stock(item.clone(), &shelf.counts))
+            .collect();
+        let total = items.iter().map(|item| item.held + item.sold).sum();
+        let mut snapshot = StockSnapshot {
+            items,
+            total_left: stock::total_left(total, total_limit),
+            holders: Vec::new(),
+        };
+        if super::lists_holders(&snapshot) {
+            snapshot.holders = self.accounts.keys().map(AccountHash::short).collect();
+        }
+        snapshot
+    }
+}
+
+#[async_trait]
+impl Store for ModelStore {
+    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
+        let mut sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
+        if sales.contains_key(sale) {
+            return Ok(Prepared::Already);
+        }
+        let shelf = |stock| Shelf {
+            counts: Counts::fresh(stock),
+            returned: BTreeSet::new(),
+        };
+        let fresh = Sale {
+            items: items
+                .iter()
+                .map(|(item, stock)| (item.clone(), shelf(*stock)))
+                .collect(),
+            ..Sale::default()
+        };
+        sales.insert(sale.clone(), fresh);
+        Ok(Prepared::Fresh)
+    }
+
+    async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
+        self.with("claim", sale, |sale| sale.claim(claim, self.clock.now()))
+    }
+
+    async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError> {
+        self.with("commit", sale, |sale| sale.commit(claim))
+    }
+
+    async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
+        self.with("release", sale, |sale| sale.release(claim))
+    }
+
+    async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
+        self.with("expire", sale, |sale| Ok(sale.expire(max, self.clock.now())))
+    }
+
+    async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
+        self.with("hold", sale, |sale| Ok(sale.holds.get(&claim).cloned()))
+    }
+
+    async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
+        self.with("stock", sale, |sale| Ok(sale.stock(total_limit)))
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! The gate on Redis: each verb is one script call. All keys of a sale share its hash tag, so that a Cluster keeps
+//! them on one node.
+
+use std::sync::LazyLock;
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::Timestamp,
+    events,
+    gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot},
+    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    store::{StoreError, redis::RedisLink},
+};
+use redis::{Script, ToRedisArgs};
+
+use super::{Claim, Prepared, Store, Suspicion};
+use crate::stock;
+
+macro_rules! script {
+    ($name:ident, $file:literal) => {
+        static $name: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!($file)));
+    };
+}
+
+script!(PREPARE, "redis/prepare.lua");
+script!(CLAIM, "redis/claim.lua");
+script!(COMMIT, "redis/commit.lua");
+script!(RELEASE, "redis/release.lua");
+script!(EXPIRE, "redis/expire.lua");
+script!(HOLD, "redis/hold.lua");
+script!(STOCK, "redis/stock.lua");
+
+/// The gate on Redis.
+pub struct RedisStore {
+    link: RedisLink,
+}
+
+/// A sale's keys.
+struct Keys {
+    stock: String,
+    holds: String,
+    due: String,
+    accounts: String,
+    events: String,
+    returned: String,
+}
+
+impl Keys {
+    /// In the order every writing script takes them.
+    fn all(self) -> [String; 6] {
+        [
+            self.stock,
+            self.holds,
+            self.due,
+            self.accounts,
+            self.events,
+            self.returned,
+        ]
+    }
+}
+
+impl RedisStore {
+    /// Over a connected store.
+    #[must_use]
+    pub fn new(link: RedisLink) -> Self {
+        Self { link }
+    }
+
+    fn keys(&self, sale: &SaleId) -> Keys {
+        let key = |name: &str| self.link.key(&format!("{{{sale}}}:{name}"));
+        Keys {
+            stock: key("stock"),
+            holds: key("holds"),
+            due: key("due"),
+            accounts: key("accounts"),
+            events: events::redis::stream_key(&self.link, sale),
+            returned: key("returned"),
+        }
+    }
+
+    async fn run(
+        &self,
+        verb: &'static str,
+        script: &Script,
+        keys: &[String],
+        args: impl ToRedisArgs,
+    ) -> Result<Vec<String>, StoreError> {
+        let answer: Vec<String> = self.link.run(verb, script, keys, args).await?;
+        match answer.as_slice() {
+            [word, why] if word == "suspect" => Err(Suspicion(why.clone()).at(verb)),
+            _ => Ok(answer),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
+        let args: Vec<String> = items
+            .iter()
+            .flat_map(|(item, stock)| [item.to_string(), stock.to_string()])
+            .collect();
+        let answer = self
+            .run("prepare", &PREPARE, &self.keys(sale).all(), args)
+            .await?;
+        match words(&answer).as_slice() {
+            ["fresh"] => Ok(Prepared::Fresh),
+            ["already"] => Ok(Prepared::Already),
+            _ => Err(odd("prepare", &answer)),
+        }
+    }
+
+    async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
+        let request = &claim.request;
+        let args = [
+            request.claim.to_string(),
+            request.account.to_string(),
+            request.item.to_string(),
+            request.quantity.to_string(),
+            claim.hold_seconds.to_string(),
+            claim.limits.per_account.to_string(),
+            limit_text(claim.limits.total),
+            claim
+                .refusal
+                .map(|refusal| refusal.as_str().to_owned())
+                .unwrap_or_default(),
+            request.memo.clone(),
+        ];
+        let answer = self.run("claim", &CLAIM, &self.keys(sale).all(), &args).await?;
+        let read = || {
+            Some(match words(&answer).as_slice() {
+                ["held", record, replayed] => ClaimAnswer::Held {
+                    hold: read_record(request.claim, record)?,
+                    replayed: *replayed == "1",
+                },
+                ["sold_out", may_return] => ClaimAnswer::SoldOut {
+                    may_return: *may_return == "1",
+                },
+                ["limit_reached", limit, taken] => ClaimAnswer::LimitReached {
+                    limit: limit.parse().ok()?,
+                    taken: taken.parse().ok()?,
+                },
+                ["not_open"] => ClaimAnswer::NotOpen,
+                ["revoked"] => ClaimAnswer::Revoked,
+                ["no_such_item"] => ClaimAnswer::NoSuchItem,
+                _ => return None,
+            })
+        };
+        read().ok_or_else(|| odd("claim", &answer))
+    }
+
+    async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError> {
+        let args = claim.to_string();
+        let answer = self.run("commit", &COMMIT, &self.keys(sale).all(), args).await?;
+        match words(&answer).as_slice() {
+            ["committed"] => Ok(CommitAnswer::Committed),
+            ["released"] => Ok(CommitAnswer::Released),
+            ["no_such_claim"] => Ok(CommitAnswer::NoSuchClaim),
+            _ => Err(odd("commit", &answer)),
+        }
+    }
+
+    async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
+        let args = claim.to_string();
+        let answer = self
+            .run("release", &RELEASE, &self.keys(sale).all(), args)
+            .await?;
+        match words(&answer).as_slice() {
+            ["released"] => Ok(ReleaseAnswer::Released),
+            ["committed"] => Ok(ReleaseAnswer::Committed),
+            ["no_such_claim"] => Ok(ReleaseAnswer::NoSuchClaim),
+            _ => Err(odd("release", &answer)),
+        }
+    }
+
+    async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
+        let answer = self.run("expire", &EXPIRE, &self.keys(sale).all(), max).await?;
+        let claims = match answer.split_first() {
+            Some((word, claims)) if word == "expired" => claims.iter().map(|claim| claim.parse()).collect(),
+            _ => Err(String::new()),
+        };
+        claims.map_err(|_| odd("expire", &answer))
+    }
+
+    async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
+        let keys = self.keys(sale);
+        let answer = self
+            .run("hold", &HOLD, &[keys.stock, keys.holds], claim.to_string())
+            .await?;
+        match words(&answer).as_slice() {
+            ["none"] => Ok(None),
+            ["hold", record] => match read_record(claim, record) {
+                Some(hold) => Ok(Some(hold)),
+                None => Err(odd("hold", &answer)),
+            },
+            _ => Err(odd("hold", &answer)),
+        }
+    }
+
+    async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
+        let keys = self.keys(sale);
+        let args = limit_text(total_limit);
+        let answer = self
+            .run("stock", &STOCK, &[keys.stock, keys.accounts], args)
+            .await?;
+        read_stock(&answer, total_limit).ok_or_else(|| odd("stock", &answer))
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.link.ping().await
+    }
+}
+
+fn words(answer: &[String]) -> Vec<&str> {
+    answer.iter().map(String::as_str).collect()
+}
+
+fn limit_text(limit: Option<u32>) -> String {
+    limit.map(|limit| limit.to_string()).unwrap_or_default()
+}
+
+/// An answer that no script of this version gives. A writing script may have run.
+fn odd(verb: &'static str, answer: &[String]) -> StoreError {
+    let word = answer.first().map_or("nothing", String::as_str);
+    StoreError::unknown(verb, format!("the script's answer '{word}' cannot be read"))
+}
+
+/// Reads what the scripts write: `state|account|item|units|claimed_at|deadline|memo`.
+fn read_record(claim: ClaimId, record: &str) -> Option<Hold> {
+    let mut fields = record.splitn(7, '|');
+    let mut field = || fields.next();
+    Some(Hold {
+        claim,
+        state: match field()? {
+            "held" => HoldState::Held,
+            "expiring" => HoldState::Expiring,
+            "committed" => HoldState::Committed,
+            "released" => HoldState::Released,
+            _ => return None,
+        },
+        account: field()?.parse().ok()?,
+        item: field()?.parse().ok()?,
+        units: events::units_from_text(field()?).ok()?,
+        claimed_at: Timestamp::from_micros(field()?.parse().ok()?),
+        deadline: Timestamp::from_micros(field()?.parse().ok()?),
+        memo: field()?.to_owned(),
+    })
+}
+
+fn read_stock(answer: &[String], total_limit: Option<u32>) -> Option<StockSnapshot> {
+    let [word, count, rest @ ..] = answer else {
+        return None;
+    };
+    let (items, accounts) = rest.split_at_checked(count.parse::<usize>().ok()?.checked_mul(5)?)?;
+    if word != "stock" {
+        return None;
+    }
+    let items = items
+        .chunks_exact(5)
+        .map(|fields| {
+            let number = |index: usize| fields.get(index)?.parse().ok();
+            Some(ItemStock {
+                item: fields.first()?.parse().ok()?,
+                stock: number(1)?,
+                available: number(2)?,
+                held: number(3)?,
+                sold: number(4)?,
+            })
+        })
+        .collect::<Option<Vec<ItemStock>>>()?;
+    let total = items.iter().map(|item| item.held + item.sold).sum();
+    let holders = accounts
+        .iter()
+        .map(|account| Some(account.parse::<AccountHash>().ok()?.short()));
+    Some(StockSnapshot {
+        total_left: stock::total_left(total, total_limit),
+        holders: holders.collect::<Option<Vec<u64>>>()?,
+        items,
+    })
+}
+
+#[cfg(test)]
+mod faults;

@@ -1,0 +1,118 @@
+#!lua
+-- Takes units of one item, all or none, in one step: replay, limits, unit numbers, hold, event.
+-- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned
+-- ARGV: 1 claim, 2 account, 3 item, 4 quantity, 5 hold_seconds, 6 per_account_limit, 7 total_limit or '',
+--   8 '' or the refusal ('not_open', 'revoked'), 9 memo
+-- Output: {'held', record, '1' if the claim was made before else '0'} | {'sold_out', '1' if units may return else '0'}
+--   | {'limit_reached', limit, taken} | {'not_open'} | {'revoked'} | {'no_such_item'}
+--   | {'suspect', why}: the sale's keys do not fit together; nothing was written
+-- A record is state|account|item|units|claimed_at|deadline|memo, times in microseconds.
+
+local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset'}
+local found = {}
+for index, kind in ipairs(kinds) do
+    found[index] = redis.call('TYPE', KEYS[index]).ok
+    if found[index] ~= kind and found[index] ~= 'none' then
+        return {'suspect', KEYS[index] .. ' is a ' .. found[index]}
+    end
+end
+
+local claim, account, item, quantity = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local known = redis.call('HGET', KEYS[2], claim)
+if known then
+    return {'held', known, '1'}
+end
+if found[1] == 'none' then
+    return {'suspect', 'the sale has no stock here'}
+end
+
+local names = {'clock', 'claims', 'due', 'accounts', 'total', 'held'}
+local sale = {}
+for index, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
+    sale[names[index]] = tonumber(value or '')
+    if not sale[names[index]] then
+        return {'suspect', KEYS[1] .. ' has no ' .. names[index]}
+    end
+end
+if redis.call('HLEN', KEYS[2]) ~= sale.claims or redis.call('ZCARD', KEYS[3]) ~= sale.due
+    or redis.call('HLEN', KEYS[4]) ~= sale.accounts or (sale.claims > 0 and found[5] == 'none') then
+    return {'suspect', 'holds, deadlines, accounts or events are missing'}
+end
+if ARGV[8] ~= '' then
+    return {ARGV[8]}
+end
+
+local words = {'place', 'stock', 'available', 'held', 'sold', 'next'}
+local fields = {}
+for index, word in ipairs(words) do
+    fields[index] = word .. ':' .. item
+end
+local values = redis.call('HMGET', KEYS[1], unpack(fields))
+if not values[1] then
+    return {'no_such_item'}
+end
+local shelf = {}
+for index, word in ipairs(words) do
+    shelf[word] = tonumber(values[index] or '')
+    if not shelf[word] then
+        return {'suspect', KEYS[1] .. ' has no ' .. fields[index]}
+    end
+end
+-- One sorted set holds what came back of every item: each item has its own range of scores.
+local first = shelf.place * 4294967296
+local last = first + 4294967295
+local is_balanced = shelf.available >= 0 and shelf.held >= 0 and shelf.sold >= 0
+    and shelf.available + shelf.held + shelf.sold == shelf.stock
+    and redis.call('ZCOUNT', KEYS[6], first, last) + shelf.stock + 1 - shelf.next == shelf.available
+if not is_balanced then
+    return {'suspect', 'the counts of ' .. item .. ' do not add up'}
+end
+
+if shelf.available < quantity then
+    return {'sold_out', shelf.held > 0 and '1' or '0'}
+end
+local total_limit = tonumber(ARGV[7])
+if total_limit and total_limit - sale.total < quantity then
+    return {'sold_out', sale.held > 0 and '1' or '0'}
+end
+local taken = tonumber(redis.call('HGET', KEYS[4], account) or '0')
+if not taken then
+    return {'suspect', 'the units of an account are no number'}
+end
+if taken + quantity > tonumber(ARGV[6]) then
+    return {'limit_reached', ARGV[6], string.format('%d', taken)}
+end
+
+local returned = redis.call('ZRANGEBYSCORE', KEYS[6], first, last, 'LIMIT', 0, quantity)
+local units = {}
+for index, member in ipairs(returned) do
+    units[index] = string.match(member, ':(%d+)$')
+    if not units[index] then
+        return {'suspect', 'a unit of ' .. item .. ' that came back has no number'}
+    end
+end
+local next_unit = shelf.next
+while #units < quantity do
+    units[#units + 1] = string.format('%d', next_unit)
+    next_unit = next_unit + 1
+end
+local units_text = table.concat(units, ',')
+local time = redis.call('TIME')
+local now = math.max(tonumber(time[1]) * 1000000 + tonumber(time[2]), sale.clock)
+local claimed_at = string.format('%.0f', now)
+local deadline = string.format('%.0f', now + tonumber(ARGV[5]) * 1000000)
+local record = table.concat({'held', account, item, units_text, claimed_at, deadline, ARGV[9]}, '|')
+
+-- The event goes first: it is the one write that can still be refused, when the stream's ids are used up.
+redis.call('XADD', KEYS[5], '*', 'kind', 'claimed', 'claim', claim, 'account', account, 'item', item,
+    'units', units_text, 'claimed_at', claimed_at, 'deadline', deadline, 'memo', ARGV[9])
+redis.call('HSET', KEYS[1], 'clock', claimed_at, 'claims', sale.claims + 1, 'due', sale.due + 1,
+    'accounts', sale.accounts + (taken == 0 and 1 or 0), 'total', sale.total + quantity, 'held', sale.held + quantity,
+    'available:' .. item, shelf.available - quantity, 'held:' .. item, shelf.held + quantity, 'next:' .. item, next_unit)
+if #returned > 0 then
+    redis.call('ZREM', KEYS[6], unpack(returned))
+end
+redis.call('HSET', KEYS[4], account, taken + quantity)
+redis.call('HSET', KEYS[2], claim, record)
+redis.call('ZADD', KEYS[3], deadline, claim)
+return {'held', record, '0'}

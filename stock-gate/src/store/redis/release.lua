@@ -1,0 +1,69 @@
+#!lua flags=allow-oom
+-- Gives a hold's units back. Allowed when memory is full: it is how room comes back.
+-- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned
+-- ARGV: 1 claim
+-- Output: {'released'} | {'committed'} | {'no_such_claim'}
+--   | {'suspect', why}: the sale's keys do not fit together; nothing was written
+
+local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset'}
+for index, kind in ipairs(kinds) do
+    local found = redis.call('TYPE', KEYS[index]).ok
+    if found ~= kind and found ~= 'none' then
+        return {'suspect', KEYS[index] .. ' is a ' .. found}
+    end
+end
+
+local claims = tonumber(redis.call('HGET', KEYS[1], 'claims') or '')
+if not claims then
+    return {'suspect', 'the sale has no stock here'}
+end
+local record = redis.call('HGET', KEYS[2], ARGV[1])
+if not record then
+    if redis.call('HLEN', KEYS[2]) ~= claims then
+        return {'suspect', 'holds are missing'}
+    end
+    return {'no_such_claim'}
+end
+local state, account, item, units, claimed_at, deadline, memo =
+    string.match(record, '^(%l+)|([^|]+)|([^|]+)|([%d,]+)|(%d+)|(%d+)|(.*)$')
+if state == 'committed' or state == 'released' then
+    return {state}
+end
+if state ~= 'held' and state ~= 'expiring' then
+    return {'suspect', 'the hold ' .. ARGV[1] .. ' cannot be read'}
+end
+
+local names = {'due', 'accounts', 'total', 'held', 'place:' .. item, 'available:' .. item, 'held:' .. item}
+local values = {}
+for index, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
+    values[index] = tonumber(value or '')
+    if not values[index] then
+        return {'suspect', KEYS[1] .. ' has no ' .. names[index]}
+    end
+end
+local due, accounts, total, held, place, available, item_held = unpack(values)
+local returned = {}
+for unit in string.gmatch(units, '%d+') do
+    returned[#returned + 1] = string.format('%.0f', place * 4294967296 + tonumber(unit))
+    returned[#returned + 1] = item .. ':' .. unit
+end
+local count = #returned / 2
+local live = tonumber(redis.call('HGET', KEYS[4], account) or '')
+if not live or live < count or item_held < count or held < count or total < count then
+    return {'suspect', 'the counts of ' .. item .. ' do not add up'}
+end
+
+-- The event goes first: it is the one write that can still be refused, when the stream's ids are used up.
+redis.call('XADD', KEYS[5], '*', 'kind', 'released', 'claim', ARGV[1], 'account', account, 'item', item,
+    'units', units, 'claimed_at', claimed_at, 'deadline', deadline, 'memo', memo)
+redis.call('HSET', KEYS[1], 'due', due - (state == 'held' and 1 or 0), 'accounts', accounts - (live == count and 1 or 0),
+    'total', total - count, 'held', held - count, 'available:' .. item, available + count, 'held:' .. item, item_held - count)
+redis.call('ZADD', KEYS[6], unpack(returned))
+if live == count then
+    redis.call('HDEL', KEYS[4], account)
+else
+    redis.call('HSET', KEYS[4], account, live - count)
+end
+redis.call('HSET', KEYS[2], ARGV[1], 'released' .. string.sub(record, #state + 1))
+redis.call('ZREM', KEYS[3], ARGV[1])
+return {'released'}

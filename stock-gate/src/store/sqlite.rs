@@ -1,0 +1,318 @@
+//! The gate on SQLite: each verb is one operation of the writer, so it stands or falls as a whole.
+
+mod rows;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::{Clock, Timestamp},
+    events::EventKind,
+    gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ReleaseAnswer, StockSnapshot},
+    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    store::{StoreError, migrations::Migration, sqlite::Sqlite},
+};
+use rusqlite::{Connection, params};
+
+use self::rows::*;
+use super::{Claim, Prepared, Store, Suspicion};
+use crate::{
+    hold::{self, Refusal, Step},
+    stock,
+};
+
+/// The gate's tables. The event log's tables ([`lockgate_shared::events::sqlite::EVENTS_SQLITE`]) must be in the same file.
+pub const STOCK_SQLITE: &[Migration] = &[Migration {
+    version: 1,
+    sql: "
+        CREATE TABLE stock_sales (
+            sale TEXT PRIMARY KEY, clock INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE stock_items (
+            sale TEXT NOT NULL, item TEXT NOT NULL, place INTEGER NOT NULL, stock INTEGER NOT NULL,
+            available INTEGER NOT NULL CHECK (available >= 0), held INTEGER NOT NULL CHECK (held >= 0),
+            sold INTEGER NOT NULL CHECK (sold >= 0), next INTEGER NOT NULL CHECK (next BETWEEN 1 AND stock + 1),
+            PRIMARY KEY (sale, item), CHECK (available + held + sold = stock)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE stock_returned (
+            sale TEXT NOT NULL, item TEXT NOT NULL, unit INTEGER NOT NULL, PRIMARY KEY (sale, item, unit)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE stock_accounts (
+            sale TEXT NOT NULL, account TEXT NOT NULL, live INTEGER NOT NULL CHECK (live > 0),
+            PRIMARY KEY (sale, account)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE stock_holds (
+            sale TEXT NOT NULL, claim TEXT NOT NULL, account TEXT NOT NULL, item TEXT NOT NULL, units TEXT NOT NULL,
+            state TEXT NOT NULL CHECK (state IN ('held', 'expiring', 'committed', 'released')),
+            claimed_at INTEGER NOT NULL, deadline INTEGER NOT NULL, memo TEXT NOT NULL, PRIMARY KEY (sale, claim)
+        ) STRICT;
+        CREATE INDEX stock_holds_due ON stock_holds (sale, deadline, claim) WHERE state = 'held';
+    ",
+}];
+
+/// The gate on SQLite.
+pub struct SqliteStore {
+    db: Sqlite,
+    clock: Arc<dyn Clock>,
+}
+
+/// What a step found; a suspicion was found before anything was written.
+type Answer<T> = rusqlite::Result<Result<T, Suspicion>>;
+
+impl SqliteStore {
+    /// Over an open database that has [`STOCK_SQLITE`] and the event log's tables.
+    #[must_use]
+    pub fn new(db: Sqlite, clock: Arc<dyn Clock>) -> Self {
+        Self { db, clock }
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        verb: &'static str,
+        sale: &SaleId,
+        step: impl FnOnce(&Connection, &SaleId) -> Answer<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let sale = sale.clone();
+        let answer = self.db.write(verb, move |db| step(db, &sale)).await?;
+        answer.map_err(|why| why.at(verb))
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        verb: &'static str,
+        sale: &SaleId,
+        step: impl FnOnce(&Connection, &SaleId) -> Answer<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let sale = sale.clone();
+        // A transaction, so that several statements see one moment.
+        let in_one_moment = move |db: &Connection| {
+            let tx = db.unchecked_transaction()?;
+            let answer = step(&tx, &sale)?;
+            tx.commit()?;
+            Ok(answer)
+        };
+        let answer = self.db.read(verb, in_one_moment).await?;
+        answer.map_err(|why| why.at(verb))
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
+        let items = items.to_vec();
+        self.write("prepare", sale, move |db, sale| prepare(db, sale, &items))
+            .await
+    }
+
+    async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
+        let (claim, now) = (claim.clone(), self.clock.now());
+        self.write("claim", sale, move |db, sale| self::claim(db, sale, &claim, now))
+            .await
+    }
+
+    async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError> {
+        self.write("commit", sale, move |db, sale| commit(db, sale, claim))
+            .await
+    }
+
+    async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
+        self.write("release", sale, move |db, sale| release(db, sale, claim))
+            .await
+    }
+
+    async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
+        let now = self.clock.now();
+        self.write("expire", sale, move |db, sale| expire(db, sale, max, now))
+            .await
+    }
+
+    async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
+        let step = move |db: &Connection, sale: &SaleId| match clock(db, sale)? {
+            None => Ok(Err(Suspicion::no_stock(sale))),
+            Some(_) => find(db, sale, claim).map(Ok),
+        };
+        self.read("hold", sale, step).await
+    }
+
+    async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
+        self.read("stock", sale, move |db, sale| stock(db, sale, total_limit))
+            .await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        let probe = |db: &Connection| db.query_row("SELECT count(*) FROM stock_sales", [], |_| Ok(()));
+        self.db.read("ready", probe).await
+    }
+}
+
+fn prepare(db: &Connection, sale: &SaleId, items: &[(ItemId, u32)]) -> Answer<Prepared> {
+    if clock(db, sale)?.is_some() {
+        return Ok(Ok(Prepared::Already));
+    }
+    let remains = "SELECT EXISTS (SELECT 1 FROM stock_holds WHERE sale = ?1)";
+    if db.query_row(remains, [sale.as_str()], |row| row.get(0))? {
+        return Ok(Err(Suspicion(format!(
+            "'{sale}' has no stock, yet holds are there"
+        ))));
+    }
+    db.execute("INSERT INTO stock_sales VALUES (?1, 0)", [sale.as_str()])?;
+    for (place, (item, stock)) in items.iter().enumerate() {
+        let place = i64::try_from(place).unwrap_or(i64::MAX);
+        db.execute(
+            "INSERT INTO stock_items VALUES (?1, ?2, ?3, ?4, ?4, 0, 0, 1)",
+            params![sale.as_str(), item.as_str(), place, stock],
+        )?;
+    }
+    Ok(Ok(Prepared::Fresh))
+}
+
+fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answer<ClaimAnswer> {
+    let request = &claim.request;
+    if let Some(hold) = find(db, sale, request.claim)? {
+        return Ok(Ok(ClaimAnswer::Held { hold, replayed: true }));
+    }
+    let Some(last) = clock(db, sale)? else {
+        return Ok(Err(Suspicion::no_stock(sale)));
+    };
+    match claim.refusal {
+        Some(Refusal::NotOpen) => return Ok(Ok(ClaimAnswer::NotOpen)),
+        Some(Refusal::Revoked) => return Ok(Ok(ClaimAnswer::Revoked)),
+        None => {}
+    }
+    let Some(counts) = counts(db, sale, &request.item)? else {
+        return Ok(Ok(ClaimAnswer::NoSuchItem));
+    };
+    let standing = standing(db, sale, &request.account)?;
+    if let Some(refusal) = stock::refusal(&counts, &standing, &claim.limits, request.quantity) {
+        return Ok(Ok(refusal));
+    }
+    let returned = returned(db, sale, &request.item, request.quantity)?;
+    let taken = stock::pick(returned, &counts, request.quantity)
+        .and_then(|(units, fresh)| Some((units, fresh, counts.taken(request.quantity, fresh)?)));
+    let Some((units, fresh, counts)) = taken else {
+        return Ok(Err(broken(&request.item)));
+    };
+    let now = hold::monotone(now, last);
+    let hold = super::new_hold(claim, units, now);
+    take_returned(db, sale, &hold, fresh)?;
+    set_counts(db, sale, &hold.item, &counts)?;
+    set_live(
+        db,
+        sale,
+        &hold.account,
+        standing.account.saturating_add(request.quantity),
+    )?;
+    insert(db, sale, &hold)?;
+    set_clock(db, sale, now)?;
+    append(db, sale, EventKind::Claimed, &hold)?;
+    Ok(Ok(ClaimAnswer::Held {
+        hold,
+        replayed: false,
+    }))
+}
+
+fn commit(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<CommitAnswer> {
+    if clock(db, sale)?.is_none() {
+        return Ok(Err(Suspicion::no_stock(sale)));
+    }
+    let Some(hold) = find(db, sale, claim)? else {
+        return Ok(Ok(CommitAnswer::NoSuchClaim));
+    };
+    if let Step::Stands(answer) = hold::commit(hold.state) {
+        return Ok(Ok(answer));
+    }
+    let counts = counts(db, sale, &hold.item)?.and_then(|counts| counts.committed(count(&hold.units)));
+    let Some(counts) = counts else {
+        return Ok(Err(broken(&hold.item)));
+    };
+    set_counts(db, sale, &hold.item, &counts)?;
+    set_state(db, sale, claim, HoldState::Committed)?;
+    append(db, sale, EventKind::Committed, &hold)?;
+    Ok(Ok(CommitAnswer::Committed))
+}
+
+fn release(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<ReleaseAnswer> {
+    if clock(db, sale)?.is_none() {
+        return Ok(Err(Suspicion::no_stock(sale)));
+    }
+    let Some(hold) = find(db, sale, claim)? else {
+        return Ok(Ok(ReleaseAnswer::NoSuchClaim));
+    };
+    if let Step::Stands(answer) = hold::release(hold.state) {
+        return Ok(Ok(answer));
+    }
+    let units = count(&hold.units);
+    let counts = counts(db, sale, &hold.item)?.and_then(|counts| counts.released(units));
+    let live = live(db, sale, &hold.account)?.checked_sub(units);
+    let (Some(counts), Some(live)) = (counts, live) else {
+        return Ok(Err(broken(&hold.item)));
+    };
+    set_counts(db, sale, &hold.item, &counts)?;
+    for unit in &hold.units {
+        db.prepare_cached("INSERT INTO stock_returned VALUES (?1, ?2, ?3)")?
+            .execute(params![sale.as_str(), hold.item.as_str(), unit])?;
+    }
+    set_live(db, sale, &hold.account, live)?;
+    set_state(db, sale, claim, HoldState::Released)?;
+    append(db, sale, EventKind::Released, &hold)?;
+    Ok(Ok(ReleaseAnswer::Released))
+}
+
+fn expire(db: &Connection, sale: &SaleId, max: usize, now: Timestamp) -> Answer<Vec<ClaimId>> {
+    let Some(last) = clock(db, sale)? else {
+        return Ok(Err(Suspicion::no_stock(sale)));
+    };
+    let now = hold::monotone(now, last);
+    let due = db
+        .prepare_cached(
+            "SELECT claim, account, item, units, state, claimed_at, deadline, memo FROM stock_holds
+             WHERE sale = ?1 AND state = 'held' AND deadline <= ?2 ORDER BY deadline, claim LIMIT ?3",
+        )?
+        .query_map(
+            params![
+                sale.as_str(),
+                now.micros(),
+                i64::try_from(max).unwrap_or(i64::MAX)
+            ],
+            hold_from,
+        )?
+        .collect::<rusqlite::Result<Vec<Hold>>>()?;
+    for hold in &due {
+        set_state(db, sale, hold.claim, HoldState::Expiring)?;
+        append(db, sale, EventKind::Expiring, hold)?;
+    }
+    if !due.is_empty() {
+        set_clock(db, sale, now)?;
+    }
+    Ok(Ok(due.iter().map(|hold| hold.claim).collect()))
+}
+
+fn stock(db: &Connection, sale: &SaleId, total_limit: Option<u32>) -> Answer<StockSnapshot> {
+    if clock(db, sale)?.is_none() {
+        return Ok(Err(Suspicion::no_stock(sale)));
+    }
+    let items = db
+        .prepare_cached(
+            "SELECT stock, available, held, sold, next, item FROM stock_items WHERE sale = ?1 ORDER BY place",
+        )?
+        .query_map([sale.as_str()], |row| {
+            Ok(super::item_stock(parsed(row, 5)?, &counts_from(row)?))
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let total = items.iter().map(|item| item.held + item.sold).sum();
+    let mut snapshot = StockSnapshot {
+        items,
+        total_left: stock::total_left(total, total_limit),
+        holders: Vec::new(),
+    };
+    if super::lists_holders(&snapshot) {
+        snapshot.holders = db
+            .prepare_cached("SELECT account FROM stock_accounts WHERE sale = ?1")?
+            .query_map([sale.as_str()], |row| Ok(parsed::<AccountHash>(row, 0)?.short()))?
+            .collect::<rusqlite::Result<_>>()?;
+    }
+    Ok(Ok(snapshot))
+}
+
+#[cfg(test)]
+mod faults;

@@ -1,0 +1,221 @@
+//! For tests: every back end behind one face, and what must always be true of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use lockgate_shared::{
+    clock::{Clock, Timestamp},
+    events::{Event, EventLog, redis::RedisEventLog, sqlite::EVENTS_SQLITE, sqlite::SqliteEventLog},
+    gate::{ClaimAnswer, ClaimRequest, Hold, HoldState, StockSnapshot},
+    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    store::{redis::RedisLink, sqlite::Sqlite},
+    testing::PrivateRedis,
+};
+use tokio::sync::Mutex;
+
+use super::{
+    Claim, Store,
+    model::ModelStore,
+    redis::RedisStore,
+    sqlite::{STOCK_SQLITE, SqliteStore},
+};
+use crate::stock::Limits;
+
+/// Moves on by a millisecond whenever it is read, so that no two claims fall due at the same moment.
+pub(crate) struct TickingClock(AtomicI64);
+
+impl TickingClock {
+    pub(crate) fn start() -> Arc<Self> {
+        Arc::new(Self(AtomicI64::new(1_800_000_000_000_000)))
+    }
+}
+
+impl Clock for TickingClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.fetch_add(1_000, Ordering::SeqCst))
+    }
+}
+
+/// One back end.
+pub(crate) struct Bench {
+    pub(crate) store: Arc<dyn Store>,
+    model: Option<Arc<ModelStore>>,
+    log: Option<Box<dyn EventLog>>,
+    seen: Mutex<HashMap<SaleId, Vec<Event>>>,
+    pub(crate) db: Option<Sqlite>,
+    pub(crate) redis: Option<(PrivateRedis, RedisLink)>,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Bench {
+    fn over(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            model: None,
+            log: None,
+            seen: Mutex::default(),
+            db: None,
+            redis: None,
+            _dir: None,
+        }
+    }
+
+    pub(crate) async fn model() -> Self {
+        let model = Arc::new(ModelStore::new(TickingClock::start()));
+        let store: Arc<dyn Store> = Arc::<ModelStore>::clone(&model);
+        Self {
+            model: Some(model),
+            ..Self::over(store)
+        }
+    }
+
+    pub(crate) async fn sqlite() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let migrations = [("events", EVENTS_SQLITE), ("stock", STOCK_SQLITE)];
+        let db = Sqlite::open(&dir.path().join("gate.db"), &migrations).unwrap();
+        Self {
+            log: Some(Box::new(SqliteEventLog::new(db.clone()))),
+            db: Some(db.clone()),
+            _dir: Some(dir),
+            ..Self::over(Arc::new(SqliteStore::new(db, TickingClock::start())))
+        }
+    }
+
+    pub(crate) async fn redis() -> Self {
+        Self::redis_with(&["--appendonly", "yes", "--appendfsync", "always"]).await
+    }
+
+    pub(crate) async fn redis_with(arguments: &[&str]) -> Self {
+        let server = PrivateRedis::start_with(arguments).await;
+        let link = RedisLink::connect(server.url(), "t:").await.unwrap();
+        Self {
+            log: Some(Box::new(RedisEventLog::new(link.clone()))),
+            redis: Some((server, link.clone())),
+            ..Self::over(Arc::new(RedisStore::new(link)))
+        }
+    }
+
+    /// Everything that happened in a sale so far, in order.
+    pub(crate) async fn events(&self, sale: &SaleId) -> Vec<Event> {
+        let Some(log) = &self.log else {
+            return self.model.as_ref().unwrap().events(sale);
+        };
+        let mut seen = self.seen.lock().await;
+        let events = seen.entry(sale.clone()).or_default();
+        loop {
+            let batch = log.read(sale, "test", "test").await.unwrap();
+            assert!(batch.poison.is_empty(), "{:?}", batch.poison);
+            if batch.events.is_empty() {
+                return events.clone();
+            }
+            let ids: Vec<String> = batch.events.iter().map(|event| event.id.clone()).collect();
+            log.acknowledge(sale, "test", &ids).await.unwrap();
+            events.extend(batch.events);
+        }
+    }
+}
+
+pub(crate) fn sale(name: &str) -> SaleId {
+    name.parse().unwrap()
+}
+
+pub(crate) fn item(name: &str) -> ItemId {
+    name.parse().unwrap()
+}
+
+pub(crate) fn account(n: u32) -> AccountHash {
+    let [_, _, high, low] = n.to_be_bytes();
+    let mut bytes = [0; 16];
+    (bytes[6], bytes[7], bytes[15]) = (high, low, 1);
+    AccountHash::from_bytes(bytes)
+}
+
+pub(crate) fn claim_id(n: u32) -> ClaimId {
+    let mut bytes = [0x11; 16];
+    bytes[..4].copy_from_slice(&n.to_be_bytes());
+    uuid::Uuid::from_bytes(bytes).into()
+}
+
+/// A claim for one unit of `phone` by account `n`, held for an hour, under no limit.
+pub(crate) fn claim(n: u32) -> Claim {
+    Claim {
+        request: ClaimRequest {
+            claim: claim_id(n),
+            account: account(n),
+            item: item("phone"),
+            quantity: 1,
+            epoch: 0,
+            memo: format!("memo of {n}"),
+        },
+        hold_seconds: 3_600,
+        limits: Limits {
+            per_account: 1_000,
+            total: None,
+        },
+        refusal: None,
+    }
+}
+
+/// The hold of an answer that must be one.
+pub(crate) fn held(answer: ClaimAnswer) -> Hold {
+    match answer {
+        ClaimAnswer::Held { hold, .. } => hold,
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+pub(crate) async fn take(bench: &Bench, sale: &SaleId, claim: &Claim) -> Hold {
+    held(bench.store.claim(sale, claim).await.unwrap())
+}
+
+/// The invariant, from what the store says of its counts and of the holds of these claims (which must be all).
+pub(crate) async fn check_invariant(
+    store: &dyn Store,
+    sale: &SaleId,
+    claims: impl IntoIterator<Item = ClaimId>,
+) -> StockSnapshot {
+    let snapshot = store.stock(sale, None).await.unwrap();
+    let mut held: BTreeMap<ItemId, u32> = BTreeMap::new();
+    let mut sold = held.clone();
+    let mut owned = BTreeSet::new();
+    let mut holders = BTreeSet::new();
+    for claim in claims {
+        let Some(hold) = store.hold(sale, claim).await.unwrap() else {
+            continue;
+        };
+        let count = u32::try_from(hold.units.len()).unwrap();
+        match hold.state {
+            HoldState::Held | HoldState::Expiring => *held.entry(hold.item.clone()).or_default() += count,
+            HoldState::Committed => *sold.entry(hold.item.clone()).or_default() += count,
+            HoldState::Released => continue,
+        }
+        holders.insert(hold.account.short());
+        for unit in &hold.units {
+            let stock = snapshot.item(&hold.item).unwrap().stock;
+            assert!((1..=stock).contains(unit), "unit {unit} of {stock}");
+            assert!(
+                owned.insert((hold.item.clone(), *unit)),
+                "unit {unit} has two owners"
+            );
+        }
+    }
+    for item in &snapshot.items {
+        assert_eq!(item.available + item.held + item.sold, item.stock, "{item:?}");
+        assert_eq!(item.held, held.get(&item.item).copied().unwrap_or(0), "{item:?}");
+        assert_eq!(item.sold, sold.get(&item.item).copied().unwrap_or(0), "{item:?}");
+    }
+    if snapshot.items.iter().any(|item| item.available == 0) {
+        assert_eq!(
+            snapshot.holders.iter().copied().collect::<BTreeSet<u64>>(),
+            holders
+        );
+    } else {
+        assert!(snapshot.holders.is_empty());
+    }
+    snapshot
+}
