@@ -139,6 +139,10 @@ pub async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<(T
     };
     let value = match kind {
         BodyKind::Json if bytes.is_empty() => parse_json(b"{}")?,
+        // serde reads an array as the fields of a struct in their order; the contract has objects only.
+        BodyKind::Json if bytes.trim_ascii_start().first() == Some(&b'[') => {
+            return Err(Problem::malformed("The JSON body is wrong: it must be an object."));
+        }
         BodyKind::Json => parse_json(&bytes)?,
         BodyKind::Form => parse_form(&bytes)?,
     };
@@ -249,6 +253,8 @@ mod tests {
             r#"{"x":1}"#,
             "[",
             "null",
+            "[]",
+            " [1]",
             r#"{"n":1,"n":2}"#,
             r#"{"n":1} x"#,
         ] {

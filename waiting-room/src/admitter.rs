@@ -1,0 +1,301 @@
+//! The loops: per sale, follow the store, move the line under a lease, and publish the snapshot.
+//!
+//! Every process follows. The one that holds the lease also writes: a numbering row when lanes have grown, and the
+//! record as far as [`crate::admission::advance`] moves it. The store compares fence and version, so that a process
+//! that was frozen and thaws can do nothing, and one with an old view is told so.
+
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lockgate_shared::{catalog::StoredSale, clock::Timestamp, ids::SaleId, store::StoreError};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+use crate::{
+    admission::{Settings, advance},
+    app::App,
+    eligibility::Verifier,
+    follow::Follower,
+    phase::{Phase, phase},
+    snapshot::LiveSale,
+    store::{Advanced, Move, Recorded},
+};
+
+/// How often a sale that people can enter is followed and moved.
+const TICK: Duration = Duration::from_millis(200);
+/// How often one that nobody can enter is.
+const IDLE_TICK: Duration = Duration::from_secs(1);
+/// How often the gate is asked for the stock of a sale that is on.
+const STOCK_TICK: Duration = Duration::from_millis(500);
+/// Life of the lease: after this much silence another process takes over.
+const LEASE_MS: u64 = 2_000;
+/// The lease is renewed when it is this old.
+const RENEW_AFTER: Duration = Duration::from_millis(500);
+/// Most rows one step writes: after a loss, the rest follows with the next steps.
+const ROWS_PER_STEP_MAX: usize = 500;
+
+/// Runs every loop until `stop` is true or its sender is gone, starting those of new sales as they come.
+pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
+    let mut known: HashSet<SaleId> = HashSet::new();
+    let mut loops = JoinSet::new();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            _ = ticks.tick() => {}
+        }
+        for sale in app.parts.catalog.sales().iter() {
+            if known.insert(sale.definition.id.clone()) {
+                loops.spawn(Admitter::new(Arc::clone(&app), sale).run());
+                loops.spawn(watch_stock(Arc::clone(&app), sale.definition.id.clone()));
+            }
+        }
+        // A loop ends only by a defect. Then all start again: one sale must not stand still unnoticed.
+        if let Some(ended) = loops.try_join_next() {
+            tracing::error!(?ended, "a loop of a sale ended; all are started again");
+            loops.shutdown().await;
+            known.clear();
+        }
+    }
+    loops.shutdown().await;
+}
+
+async fn watch_stock(app: Arc<App>, id: SaleId) {
+    let mut is_lost = false;
+    loop {
+        let Ok(sale) = app.sale(&id) else {
+            sleep(IDLE_TICK).await;
+            continue;
+        };
+        let doing = phase(&sale.definition, &sale.controls, None, app.parts.clock.now());
+        if matches!(doing, Phase::Scheduled | Phase::Closed) {
+            sleep(IDLE_TICK).await;
+            continue;
+        }
+        match app.parts.gate.stock(&id).await {
+            Ok(stock) => {
+                app.live(&sale).note_stock(stock);
+                is_lost = false;
+            }
+            Err(error) if !is_lost => {
+                tracing::warn!(sale = %id, %error, "the stock cannot be read; what was known is shown");
+                is_lost = true;
+            }
+            Err(_) => {}
+        }
+        sleep(STOCK_TICK).await;
+    }
+}
+
+/// Follows and moves one sale.
+pub(crate) struct Admitter {
+    app: Arc<App>,
+    live: Arc<LiveSale>,
+    sale: Arc<StoredSale>,
+    verifier: Arc<Verifier>,
+    follower: Follower,
+    lease: Option<Lease>,
+    is_lost: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Lease {
+    fence: u64,
+    taken: Instant,
+}
+
+impl Admitter {
+    pub(crate) fn new(app: Arc<App>, sale: &Arc<StoredSale>) -> Self {
+        Self {
+            live: app.live(sale),
+            verifier: app.verifier(sale),
+            follower: Follower::new(sale.definition.lanes),
+            sale: Arc::clone(sale),
+            app,
+            lease: None,
+            is_lost: false,
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let phase = self.tick().await;
+            let is_idle = matches!(phase, Phase::Scheduled | Phase::Closed);
+            sleep(if is_idle { IDLE_TICK } else { TICK }).await;
+        }
+    }
+
+    /// One round: follow, move, publish.
+    pub(crate) async fn tick(&mut self) -> Phase {
+        if let Ok(sale) = self.app.sale(&self.sale.definition.id)
+            && !Arc::ptr_eq(&sale, &self.sale)
+        {
+            self.verifier = self.app.verifier(&sale);
+            self.sale = sale;
+        }
+        match self.follow_and_advance().await {
+            Ok(()) => self.is_lost = false,
+            Err(error) if !self.is_lost => {
+                tracing::warn!(sale = %self.sale.definition.id, %error, "the line cannot be read; what was known is shown");
+                self.is_lost = true;
+            }
+            Err(_) => {}
+        }
+        let now = self.app.parts.clock.now();
+        self.measure();
+        self.live.publish(
+            Arc::clone(&self.sale),
+            Arc::clone(&self.verifier),
+            &self.follower,
+            now,
+        );
+        self.live.snapshot().phase(now)
+    }
+
+    fn measure(&self) {
+        let sale = self.sale.definition.id.to_string();
+        let record = self.follower.record();
+        let entered = self.follower.entered();
+        metrics::gauge!("lockgate_line_entered", "sale" => sale.clone()).set(entered as f64);
+        metrics::gauge!("lockgate_line_now_serving", "sale" => sale.clone()).set(record.now_serving as f64);
+        let leads = if self.lease.is_some() { 1.0 } else { 0.0 };
+        metrics::gauge!("lockgate_line_admitter", "sale" => sale).set(leads);
+    }
+
+    async fn follow_and_advance(&mut self) -> Result<(), StoreError> {
+        let id = &self.sale.definition.id;
+        let left_read = self.follower.left_read().to_vec();
+        let (recorded, reports) = tokio::join!(
+            read_record(&self.app, id, self.follower.rows_from()),
+            self.app.parts.store.survey(id, &left_read),
+        );
+        self.live.note_survey(&reports);
+        self.follower.survey(&reports);
+        self.absorb(recorded?);
+        self.renew_lease().await?;
+        self.advance(self.app.parts.clock.now()).await
+    }
+
+    fn absorb(&mut self, recorded: Recorded) {
+        let was_behind = self.follower.store_is_behind();
+        let sale = &self.sale.definition.id;
+        if let Err(error) = self.follower.absorb(recorded) {
+            tracing::warn!(%sale, %error, "numbering rows do not follow; all are read anew");
+        } else if self.follower.store_is_behind() && !was_behind {
+            tracing::warn!(%sale, "the store has lost its last writes; what was shown stands and is put back");
+        }
+    }
+
+    async fn renew_lease(&mut self) -> Result<(), StoreError> {
+        if self
+            .lease
+            .is_some_and(|lease| lease.taken.elapsed() < RENEW_AFTER)
+        {
+            return Ok(());
+        }
+        let taken = Instant::now();
+        let parts = &self.app.parts;
+        let fence = parts
+            .store
+            .lease(&self.sale.definition.id, &parts.process_id, LEASE_MS)
+            .await?;
+        self.lease = fence.map(|fence| Lease { fence, taken });
+        Ok(())
+    }
+
+    /// **advance**: moves the record and appends rows, if this process holds the lease and anything moves.
+    async fn advance(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let Some(lease) = self.lease else { return Ok(()) };
+        let Some(step) = self.step(lease.fence, now) else {
+            return Ok(());
+        };
+        match self
+            .app
+            .parts
+            .store
+            .advance(&self.sale.definition.id, &step)
+            .await?
+        {
+            Advanced::Advanced => {
+                let rows_total = self.follower.stored().1 + step.rows.len();
+                let from = self.follower.rows_from();
+                if from == self.follower.stored().1 {
+                    self.absorb(Recorded {
+                        record: step.record,
+                        rows_total,
+                        rows: step.rows,
+                    });
+                }
+            }
+            Advanced::Fenced => self.lease = None,
+            Advanced::Stale => {}
+        }
+        Ok(())
+    }
+
+    /// What to write now, if anything.
+    fn step(&self, fence: u64, now: Timestamp) -> Option<Move> {
+        let follower = &self.follower;
+        let (stored, stored_rows) = follower.stored();
+        let base = follower.record().restored_over(stored);
+        // What the store lost comes first, in its old order; then what is new.
+        let mut rows: Vec<Vec<u64>> = follower
+            .numbering()
+            .counts_from(stored_rows)
+            .map(<[u64]>::to_vec)
+            .collect();
+        let new_row = follower.numbering().next_row(follower.counts());
+        rows.extend(new_row);
+        rows.truncate(ROWS_PER_STEP_MAX);
+        let total = rows
+            .last()
+            .map_or(follower.numbering().total(), |row| row.iter().sum());
+        let admission = &self.sale.definition.admission;
+        let settings = Settings {
+            rate_per_minute: admission.rate_per_minute,
+            burst: admission.burst,
+            turn_seconds: admission.turn_seconds,
+        };
+        let phase = phase(
+            &self.sale.definition,
+            &self.sale.controls,
+            self.live.stock().as_deref(),
+            now,
+        );
+        let record = match advance(&base, &settings, phase.admits(), total, now) {
+            Some(record) => record,
+            None if follower.store_is_behind() || !rows.is_empty() => {
+                let version = base.version.saturating_add(1);
+                crate::admission::AdmissionRecord { version, ..base }
+            }
+            None => return None,
+        };
+        Some(Move {
+            fence,
+            expected_version: stored.version,
+            record,
+            rows,
+        })
+    }
+}
+
+/// The record with all rows from `from` on, in as many calls as that takes.
+async fn read_record(app: &App, sale: &SaleId, from: usize) -> Result<Recorded, StoreError> {
+    let mut all = app.parts.store.record(sale, from).await?;
+    while from + all.rows.len() < all.rows_total {
+        let more = app.parts.store.record(sale, from + all.rows.len()).await?;
+        if more.rows.is_empty() {
+            break;
+        }
+        all.rows.extend(more.rows);
+        (all.record, all.rows_total) = (more.record, more.rows_total);
+    }
+    Ok(all)
+}

@@ -1,0 +1,422 @@
+//! The waiting room: one method per verb. Reads the clock and the random generator, so that nothing below does.
+
+use std::{collections::HashMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use lockgate_shared::{
+    admission_token::{Admission, AdmissionToken},
+    catalog::{Catalog, StoredSale},
+    clock::{Clock, Timestamp},
+    gate::GateClient,
+    ids::{AccountHash, SaleId},
+    keys::KeyRing,
+    limits::ENTRY_KEY_BYTES_MIN,
+    operator::OperatorKeys,
+    sale::{EntryRule, SaleProblem},
+    store::StoreError,
+    ticket::Ticket,
+};
+use rand::RngExt as _;
+use sha2::Sha256;
+
+use crate::{
+    answers::{Admitted, PersonalStatus, Place, personal_status, standing},
+    eligibility::{NotEligible, Verifier},
+    phase::Phase,
+    place::State,
+    refusal::Refusal,
+    snapshot::{LiveSale, Snapshot},
+    store::{Departure, Entry, LaneView, Redeemed, Redemption, Right, Seat, SeatState, Store},
+};
+
+/// Reads an environment variable.
+pub type Environment = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// What the waiting room is made of.
+pub struct AppParts {
+    /// The sales.
+    pub catalog: Arc<Catalog>,
+    /// The line.
+    pub store: Arc<dyn Store>,
+    /// The keys that sign tickets and tokens.
+    pub ring: Arc<KeyRing>,
+    /// The stock gate, asked only for counts.
+    pub gate: GateClient,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The address shoppers use, without a slash at its end.
+    pub public_url: String,
+    /// Who may see and change sales.
+    pub operator_keys: Arc<OperatorKeys>,
+    /// This process among all: holder of leases.
+    pub process_id: String,
+}
+
+/// The waiting room.
+pub struct App {
+    pub(crate) parts: AppParts,
+    environment: Environment,
+    live: ArcSwap<HashMap<SaleId, Arc<LiveSale>>>,
+}
+
+/// The ticket somebody shows.
+#[derive(Clone, Copy, Debug)]
+pub enum ShownTicket<'a> {
+    /// In `Authorization`: meant, so it must verify.
+    Bearer(&'a str),
+    /// In a cookie, which the shopper cannot take away: one that does not verify lets them enter anew.
+    Cookie(&'a str),
+}
+
+/// What somebody brings to the door.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Entrance<'a> {
+    /// The ticket they have already.
+    pub ticket: Option<ShownTicket<'a>>,
+    /// The shop's word for them.
+    pub eligibility: Option<&'a str>,
+    /// The key under which a lost answer may be asked for again.
+    pub entry_key: Option<&'a str>,
+}
+
+/// An account and where its place is.
+struct Who {
+    account: AccountHash,
+    lane: u16,
+    ticket: Option<Ticket>,
+}
+
+impl App {
+    /// The waiting room over these parts. Eligibility secrets are read from the process's environment.
+    #[must_use]
+    pub fn new(parts: AppParts) -> Self {
+        Self::with_environment(parts, Box::new(|name| std::env::var(name).ok()))
+    }
+
+    /// The waiting room, reading eligibility secrets from `environment`.
+    #[must_use]
+    pub fn with_environment(parts: AppParts, environment: Environment) -> Self {
+        let live = ArcSwap::default();
+        Self {
+            parts,
+            environment,
+            live,
+        }
+    }
+
+    /// Whether the store answers.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        self.parts.store.ping().await
+    }
+
+    /// The sale with this id.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn sale(&self, id: &SaleId) -> Result<Arc<StoredSale>, Refusal> {
+        self.parts.catalog.sale(id).ok_or(Refusal::NoSuchSale)
+    }
+
+    /// What this process keeps of a sale.
+    #[must_use]
+    pub fn live(&self, sale: &Arc<StoredSale>) -> Arc<LiveSale> {
+        let id = &sale.definition.id;
+        if let Some(live) = self.live.load().get(id) {
+            return Arc::clone(live);
+        }
+        let fresh = Arc::new(LiveSale::new(
+            Arc::clone(sale),
+            self.verifier(sale),
+            self.parts.clock.now(),
+        ));
+        self.live.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.entry(id.clone()).or_insert_with(|| Arc::clone(&fresh));
+            known
+        });
+        self.live.load().get(id).map_or(fresh, Arc::clone)
+    }
+
+    /// The sale's eligibility keys, ready; what is wrong with them is logged.
+    pub(crate) fn verifier(&self, sale: &StoredSale) -> Arc<Verifier> {
+        let (verifier, problems) = Verifier::new(&sale.definition.eligibility_keys, &self.environment);
+        for problem in problems {
+            tracing::error!(sale = %sale.definition.id, %problem, "an eligibility key cannot be used");
+        }
+        Arc::new(verifier)
+    }
+
+    /// What is wrong with the eligibility keys of a definition, seen from this process.
+    pub(crate) fn key_problems(
+        &self,
+        definition: &lockgate_shared::sale::SaleDefinition,
+    ) -> Vec<SaleProblem> {
+        Verifier::new(&definition.eligibility_keys, &self.environment).1
+    }
+
+    /// Reads a ticket for this sale.
+    fn ticket(&self, sale: &StoredSale, text: &str) -> Result<Ticket, Refusal> {
+        let ticket = Ticket::verify(text, &self.parts.ring).map_err(|_| Refusal::TicketInvalid)?;
+        if ticket.sale != sale.definition.id {
+            return Err(Refusal::TicketWrongSale);
+        }
+        if ticket.lane >= sale.definition.lanes {
+            return Err(Refusal::TicketInvalid);
+        }
+        Ok(ticket)
+    }
+
+    /// **enter**: gives somebody their place, by one store call.
+    ///
+    /// # Errors
+    /// Why they may not enter.
+    pub async fn enter(&self, sale: &Arc<StoredSale>, entrance: Entrance<'_>) -> Result<Place, Refusal> {
+        let now = self.parts.clock.now();
+        let live = self.live(sale);
+        let snapshot = live.snapshot();
+        match crate::phase::phase(&sale.definition, &sale.controls, None, now) {
+            Phase::Scheduled => return Err(Refusal::DoorsClosed(sale.definition.doors_open_at)),
+            Phase::Closed => return Err(Refusal::SaleClosed),
+            _ => {}
+        }
+        let who = self.who(sale, &snapshot, entrance, now)?;
+        let lane = usize::from(who.lane);
+        let view = LaneView {
+            missed_below: snapshot
+                .numbering
+                .entries_through(lane, snapshot.record.expired_through),
+            numbered: snapshot.numbering.count(lane),
+        };
+        let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
+        let entry = Entry {
+            account: who.account,
+            ticket_seq,
+        };
+        let id = &sale.definition.id;
+        let mut entered = self.parts.store.enter(id, who.lane, &[entry], view, now).await?;
+        let entered = entered
+            .pop()
+            .ok_or_else(|| StoreError::unknown("enter", "no place was answered"))?;
+        let entered_at = who
+            .ticket
+            .filter(|ticket| ticket.seq == entered.seat.seq)
+            .map_or(now, |ticket| ticket.entered_at);
+        let ticket = Ticket {
+            sale: id.clone(),
+            lane: who.lane,
+            seq: entered.seat.seq,
+            account: who.account,
+            entered_at,
+        };
+        let status = personal_status(&live, &snapshot, &ticket, Some(&entered.seat), now);
+        Ok(Place {
+            ticket: ticket.sign(&self.parts.ring),
+            fresh: entered.fresh,
+            status,
+        })
+    }
+
+    fn who(
+        &self,
+        sale: &StoredSale,
+        snapshot: &Snapshot,
+        entrance: Entrance<'_>,
+        now: Timestamp,
+    ) -> Result<Who, Refusal> {
+        let ticket = match entrance.ticket {
+            None => None,
+            Some(ShownTicket::Bearer(text)) => Some(self.ticket(sale, text)?),
+            Some(ShownTicket::Cookie(text)) => self.ticket(sale, text).ok(),
+        };
+        let secrets = &sale.secrets;
+        let named = match sale.definition.entry {
+            EntryRule::Eligibility => match entrance.eligibility {
+                Some(token) => snapshot
+                    .verifier
+                    .account(token, &sale.definition.id, now)
+                    .map(|name| Some(account_hash(&secrets.account_key, b"account\0", name.as_bytes())))
+                    .map_err(Refusal::NotEligible),
+                None => Err(Refusal::EligibilityMissing),
+            },
+            EntryRule::Allowlist => Err(Refusal::NotEligible(NotEligible::KeyNotSetUp)),
+            EntryRule::Open => Ok(entrance
+                .entry_key
+                .filter(|key| key.len() >= ENTRY_KEY_BYTES_MIN)
+                .map(|key| account_hash(&secrets.account_key, b"entry-key\0", key.as_bytes()))),
+        };
+        // A ticket alone suffices for its own place, but the shop's fresh word for somebody else outranks the
+        // cookie of whoever used this browser before.
+        let names_another = matches!(
+            (&named, &ticket, sale.definition.entry),
+            (Ok(Some(account)), Some(ticket), EntryRule::Eligibility) if *account != ticket.account
+        );
+        if let Some(ticket) = ticket.filter(|_| !names_another) {
+            return Ok(Who {
+                account: ticket.account,
+                lane: ticket.lane,
+                ticket: Some(ticket),
+            });
+        }
+        let account = named?.unwrap_or_else(|| AccountHash::from_bytes(rand::rng().random()));
+        let lane = lane_of(&secrets.lane_key, account, sale.definition.lanes);
+        Ok(Who {
+            account,
+            lane,
+            ticket: None,
+        })
+    }
+
+    /// **status**: where the ticket's owner stands. No store call while waiting.
+    ///
+    /// # Errors
+    /// The ticket is none, or its turn has come and the lane cannot be asked.
+    pub async fn status(&self, sale: &Arc<StoredSale>, ticket: &str) -> Result<PersonalStatus, Refusal> {
+        let ticket = self.ticket(sale, ticket)?;
+        let now = self.parts.clock.now();
+        let live = self.live(sale);
+        let snapshot = live.snapshot();
+        let needs_seat = standing(&live, &snapshot, &ticket, None, now).needs_seat();
+        let seat = if needs_seat {
+            self.seat(&ticket).await?
+        } else {
+            None
+        };
+        Ok(personal_status(&live, &snapshot, &ticket, seat.as_ref(), now))
+    }
+
+    async fn seat(&self, ticket: &Ticket) -> Result<Option<Seat>, Refusal> {
+        Ok(self
+            .parts
+            .store
+            .seat(&ticket.sale, ticket.lane, ticket.account)
+            .await?)
+    }
+
+    /// **redeem**: exchanges a ticket whose turn has come for an admission token.
+    ///
+    /// # Errors
+    /// Why there is no token, or not yet.
+    pub async fn redeem(&self, sale: &Arc<StoredSale>, ticket: &str) -> Result<Admitted, Refusal> {
+        let ticket = self.ticket(sale, ticket)?;
+        let now = self.parts.clock.now();
+        let live = self.live(sale);
+        let snapshot = live.snapshot();
+        let standing = standing(&live, &snapshot, &ticket, None, now);
+        let place = standing.place();
+        match place.state {
+            State::Left => return Err(Refusal::Left),
+            State::Closed => return Err(Refusal::SaleClosed),
+            State::SoldOut if !standing.was_called() => return Err(Refusal::SoldOut),
+            State::Entered | State::Waiting => {
+                return Err(Refusal::NotYourTurn {
+                    retry_after_ms: place.poll_after_ms,
+                });
+            }
+            // Only whoever was admitted in time has anything left to get.
+            State::SoldOut | State::TurnMissed => self.expect_admitted(&ticket, place.state).await?,
+            State::YourTurn | State::Admitted => {}
+        }
+        let issued_at = Timestamp::from_seconds(now.seconds());
+        let right = Right {
+            jti: URL_SAFE_NO_PAD.encode(rand::rng().random::<[u8; 16]>()),
+            issued_at,
+            expires_at: issued_at.plus_seconds(sale.definition.admission.token_seconds),
+            epoch: sale.controls.epoch,
+        };
+        let redemption = Redemption {
+            account: ticket.account,
+            seq: ticket.seq,
+            right,
+            now,
+        };
+        match self
+            .parts
+            .store
+            .redeem(&ticket.sale, ticket.lane, &redemption)
+            .await?
+        {
+            Redeemed::Admitted(right) => self.admitted(sale, &ticket, &right),
+            Redeemed::Superseded | Redeemed::Lapsed => Err(Refusal::TurnMissed),
+            Redeemed::Left => {
+                live.note_left(ticket.lane, ticket.seq);
+                Err(Refusal::Left)
+            }
+        }
+    }
+
+    async fn expect_admitted(&self, ticket: &Ticket, state: State) -> Result<(), Refusal> {
+        let seat = self.seat(ticket).await?.filter(|seat| seat.seq == ticket.seq);
+        match seat.map(|seat| seat.state) {
+            Some(SeatState::Admitted(_)) => Ok(()),
+            Some(SeatState::Left) => Err(Refusal::Left),
+            _ if state == State::SoldOut => Err(Refusal::SoldOut),
+            _ => Err(Refusal::TurnMissed),
+        }
+    }
+
+    fn admitted(&self, sale: &StoredSale, ticket: &Ticket, right: &Right) -> Result<Admitted, Refusal> {
+        let admission = Admission {
+            account: ticket.account,
+            sale: &ticket.sale,
+            jti: &right.jti,
+            issued_at: right.issued_at,
+            expires_at: right.expires_at,
+            epoch: right.epoch,
+        };
+        Ok(Admitted {
+            token: AdmissionToken::sign(&admission, &self.parts.ring).map_err(|_| Refusal::Signing)?,
+            token_type: "Bearer",
+            expires_at: right.expires_at,
+            checkout_url: format!("{}/sale/{}/checkout", self.parts.public_url, sale.definition.id),
+        })
+    }
+
+    /// **leave**: gives the ticket's place up. A later place of the account stands.
+    ///
+    /// # Errors
+    /// The ticket is none, or the store broke.
+    pub async fn leave(&self, sale: &Arc<StoredSale>, ticket: &str) -> Result<(), Refusal> {
+        let ticket = self.ticket(sale, ticket)?;
+        let live = self.live(sale);
+        if live.has_left(ticket.lane, ticket.seq) {
+            return Ok(());
+        }
+        let left = self
+            .parts
+            .store
+            .leave(&ticket.sale, ticket.lane, ticket.account, ticket.seq)
+            .await?;
+        if left == Departure::Left {
+            live.note_left(ticket.lane, ticket.seq);
+        }
+        Ok(())
+    }
+}
+
+fn keyed_hash(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+    // HMAC takes keys of any length, so this cannot fail for one of 32 bytes.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
+        return [0; 32];
+    };
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+fn account_hash(key: &[u8; 32], purpose: &[u8], name: &[u8]) -> AccountHash {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&keyed_hash(key, &[purpose, name])[..16]);
+    AccountHash::from_bytes(bytes)
+}
+
+fn lane_of(key: &[u8; 32], account: AccountHash, lanes: u16) -> u16 {
+    let [a, b, c, d, e, f, g, h, ..] = keyed_hash(key, &[account.as_bytes()]);
+    let lane = u64::from_be_bytes([a, b, c, d, e, f, g, h]) % u64::from(lanes.max(1));
+    u16::try_from(lane).unwrap_or(0)
+}

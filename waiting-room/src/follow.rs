@@ -1,0 +1,249 @@
+//! PURE. What one process knows of a sale's record and rows, and how it takes in what the store says.
+//!
+//! A store that failed over may have lost its last writes. Then the process keeps what it knows, which was shown to
+//! people, until the admitter has put it back; nothing shown ever falls.
+
+use std::sync::Arc;
+
+use crate::{
+    admission::AdmissionRecord,
+    numbering::{Numbering, RowError},
+    store::{LaneReport, Recorded},
+};
+
+/// One process's view of one sale.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    numbering: Arc<Numbering>,
+    record: Arc<AdmissionRecord>,
+    /// What the last surveys counted, per lane.
+    counts: Vec<Option<u64>>,
+    left_read: Vec<u64>,
+    /// What the store held when it was last read.
+    stored: (AdmissionRecord, usize),
+    /// Readings in a row that found the store behind what this process knows.
+    behind: u32,
+    reload: bool,
+}
+
+/// Readings behind after which the store's word is taken: by then an admitter who knew better would have written.
+const BEHIND_MAX: u32 = 40;
+
+impl Follower {
+    /// Nothing is known yet, of a sale with so many lanes.
+    #[must_use]
+    pub fn new(lanes: u16) -> Self {
+        Self {
+            numbering: Arc::new(Numbering::new(lanes)),
+            record: Arc::default(),
+            counts: vec![None; usize::from(lanes)],
+            left_read: vec![0; usize::from(lanes)],
+            stored: Default::default(),
+            behind: 0,
+            reload: false,
+        }
+    }
+
+    /// The rows known.
+    #[must_use]
+    pub fn numbering(&self) -> &Arc<Numbering> {
+        &self.numbering
+    }
+
+    /// The record known.
+    #[must_use]
+    pub fn record(&self) -> &Arc<AdmissionRecord> {
+        &self.record
+    }
+
+    /// What the last surveys counted, per lane.
+    #[must_use]
+    pub fn counts(&self) -> &[Option<u64>] {
+        &self.counts
+    }
+
+    /// How far each lane's log of given-up places is read.
+    #[must_use]
+    pub fn left_read(&self) -> &[u64] {
+        &self.left_read
+    }
+
+    /// Entries in all, numbered or not.
+    #[must_use]
+    pub fn entered(&self) -> u64 {
+        let lanes = self.counts.iter().enumerate();
+        lanes
+            .map(|(lane, count)| count.unwrap_or(0).max(self.numbering.count(lane)))
+            .sum()
+    }
+
+    /// The first row to ask the store for.
+    #[must_use]
+    pub fn rows_from(&self) -> usize {
+        if self.reload { 0 } else { self.numbering.rows() }
+    }
+
+    /// The version the store holds, and how many rows.
+    #[must_use]
+    pub fn stored(&self) -> (&AdmissionRecord, usize) {
+        (&self.stored.0, self.stored.1)
+    }
+
+    /// Whether the store has lost what this process knows.
+    #[must_use]
+    pub fn store_is_behind(&self) -> bool {
+        self.behind > 0
+    }
+
+    /// Takes in a survey; silent lanes keep their counts.
+    pub fn survey(&mut self, reports: &[Option<LaneReport>]) {
+        for (lane, report) in reports.iter().enumerate() {
+            if let Some(report) = report {
+                self.counts[lane] = Some(report.count);
+                self.left_read[lane] = report.left_read;
+            }
+        }
+    }
+
+    /// Takes in what the store answered to [`Follower::rows_from`].
+    ///
+    /// # Errors
+    /// The rows do not follow; all of them will be asked for next.
+    pub fn absorb(&mut self, recorded: Recorded) -> Result<(), RowError> {
+        let loses =
+            recorded.record.version < self.record.version || recorded.rows_total < self.numbering.rows();
+        self.stored = (recorded.record.clone(), recorded.rows_total);
+        if loses && self.behind < BEHIND_MAX {
+            // Asked for from the start, so that whatever is written next is seen whole.
+            (self.behind, self.reload) = (self.behind + 1, true);
+            return Ok(());
+        }
+        let mut numbering = if self.reload {
+            Numbering::new(self.lanes())
+        } else {
+            Numbering::clone(&self.numbering)
+        };
+        if let Err(error) = recorded.rows.iter().try_for_each(|row| numbering.append(row)) {
+            self.reload = !self.reload;
+            return Err(error);
+        }
+        // Rows that number another total than the record says are another history's.
+        let differs = numbering.total() != recorded.record.numbered;
+        (self.behind, self.reload) = (0, differs && !self.reload);
+        if !recorded.rows.is_empty() || numbering.rows() != self.numbering.rows() {
+            self.numbering = Arc::new(numbering);
+        }
+        if *self.record != recorded.record {
+            self.record = Arc::new(AdmissionRecord {
+                now_serving: recorded.record.now_serving.max(self.record.now_serving),
+                expired_through: recorded.record.expired_through.max(self.record.expired_through),
+                ..recorded.record
+            });
+        }
+        Ok(())
+    }
+
+    fn lanes(&self) -> u16 {
+        u16::try_from(self.numbering.lanes()).unwrap_or(u16::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(
+        version: u64,
+        now_serving: u64,
+        numbered: u64,
+        rows_total: usize,
+        rows: &[[u64; 2]],
+    ) -> Recorded {
+        Recorded {
+            record: AdmissionRecord {
+                version,
+                now_serving,
+                numbered,
+                ..AdmissionRecord::default()
+            },
+            rows_total,
+            rows: rows.iter().map(|row| row.to_vec()).collect(),
+        }
+    }
+
+    fn followed() -> Follower {
+        let mut follower = Follower::new(2);
+        follower.absorb(recorded(1, 0, 3, 1, &[[1, 2]])).unwrap();
+        assert_eq!(follower.rows_from(), 1);
+        follower.absorb(recorded(5, 4, 7, 2, &[[4, 3]])).unwrap();
+        follower
+    }
+
+    #[test]
+    fn rows_and_record_are_followed() {
+        let mut follower = followed();
+        assert_eq!(
+            (follower.numbering().total(), follower.record().now_serving),
+            (7, 4)
+        );
+        follower.survey(&[
+            Some(LaneReport {
+                count: 9,
+                newly_left: vec![1],
+                left_read: 1,
+            }),
+            None,
+        ]);
+        assert_eq!((follower.entered(), follower.left_read()), (12, &[1, 0][..]));
+        follower.survey(&[
+            None,
+            Some(LaneReport {
+                count: 1,
+                ..LaneReport::default()
+            }),
+        ]);
+        assert_eq!(
+            follower.entered(),
+            12,
+            "a lane that lost entries keeps what was numbered"
+        );
+    }
+
+    #[test]
+    fn l5_a_store_that_lost_writes_is_not_believed_until_it_has_them_back() {
+        let mut follower = followed();
+        follower.absorb(recorded(2, 1, 3, 1, &[])).unwrap();
+        assert!(follower.store_is_behind());
+        assert_eq!(
+            (follower.numbering().total(), follower.record().now_serving),
+            (7, 4)
+        );
+        assert_eq!(follower.stored().0.version, 2);
+        follower.absorb(recorded(6, 4, 7, 2, &[[1, 2], [4, 3]])).unwrap();
+        assert!(!follower.store_is_behind());
+        assert_eq!((follower.record().version, follower.rows_from()), (6, 2));
+    }
+
+    #[test]
+    fn l5_a_store_that_stays_behind_is_followed_in_the_end_but_the_board_does_not_fall() {
+        let mut follower = followed();
+        for _ in 0..=BEHIND_MAX {
+            follower.absorb(recorded(2, 1, 3, 1, &[[2, 1]])).unwrap();
+        }
+        assert_eq!((follower.numbering().total(), follower.record().version), (3, 2));
+        assert_eq!(follower.record().now_serving, 4);
+    }
+
+    #[test]
+    fn another_history_of_rows_is_noticed_and_read_anew() {
+        let mut follower = followed();
+        follower.absorb(recorded(9, 4, 20, 3, &[[10, 9]])).unwrap();
+        assert_eq!(follower.rows_from(), 0, "19 are not the 20 the record speaks of");
+        follower
+            .absorb(recorded(9, 4, 20, 3, &[[1, 2], [4, 4], [10, 10]]))
+            .unwrap();
+        assert_eq!((follower.numbering().total(), follower.rows_from()), (20, 3));
+        assert!(follower.absorb(recorded(10, 4, 20, 4, &[[1, 1]])).is_err());
+        assert_eq!(follower.rows_from(), 0);
+    }
+}

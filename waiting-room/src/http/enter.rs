@@ -1,0 +1,96 @@
+//! `POST /sale/{sale}/enter`.
+
+use std::sync::Arc;
+
+use axum::{body::Body, extract::State, response::Response};
+use http::{HeaderMap, Request, StatusCode, header};
+use lockgate_shared::{
+    catalog::StoredSale,
+    credentials,
+    problem::Problem,
+    request::{BodyKind, SalePath},
+    sale::EntryRule,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Nothing, private_json, read_post, see_other};
+use crate::{
+    answers::{PersonalStatus, Place},
+    app::{App, Entrance, ShownTicket},
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EligibilityBody {
+    eligibility: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    ticket: &'a str,
+    status: &'a PersonalStatus,
+}
+
+/// A ticket's cookie outlives the sale by this much, so that its end can still be told.
+const AFTERWARDS_SECONDS: u64 = 86_400;
+
+pub(super) async fn enter(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let sale = app.sale(&id)?;
+    let (eligibility, kind, headers) = read_entry(&sale, request).await?;
+    let cookie = credentials::ticket_cookie(&id);
+    let ticket = match credentials::bearer(&headers)? {
+        Some(ticket) => Some(ShownTicket::Bearer(ticket)),
+        None => credentials::cookie(&headers, &cookie).map(ShownTicket::Cookie),
+    };
+    let entrance = Entrance {
+        ticket,
+        eligibility: eligibility.as_deref(),
+        entry_key: credentials::idempotency_key(&headers)?,
+    };
+    let place = app.enter(&sale, entrance).await?;
+    Ok(match kind {
+        BodyKind::Json => as_json(&place),
+        BodyKind::Form => as_page(&app, &sale, &cookie, &place),
+    })
+}
+
+/// The body, by the sale's entry rule: what another rule asks for is an unknown field here.
+async fn read_entry(
+    sale: &StoredSale,
+    request: Request<Body>,
+) -> Result<(Option<String>, BodyKind, HeaderMap), Problem> {
+    if sale.definition.entry == EntryRule::Eligibility {
+        let (body, kind, headers) = read_post::<EligibilityBody>(request).await?;
+        return Ok((body.eligibility, kind, headers));
+    }
+    let (Nothing {}, kind, headers) = read_post(request).await?;
+    Ok((None, kind, headers))
+}
+
+fn as_json(place: &Place) -> Response {
+    let status = if place.fresh {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    private_json(
+        status,
+        &Answer {
+            ticket: &place.ticket,
+            status: &place.status,
+        },
+    )
+}
+
+fn as_page(app: &App, sale: &StoredSale, cookie: &str, place: &Place) -> Response {
+    let left = sale.definition.closes_at.since(app.parts.clock.now()).as_secs();
+    let mut response = see_other(&format!("/sale/{}/queue", sale.definition.id));
+    if let Some(value) = credentials::set_cookie(cookie, &place.ticket, left + AFTERWARDS_SECONDS) {
+        response.headers_mut().append(header::SET_COOKIE, value);
+    }
+    response
+}

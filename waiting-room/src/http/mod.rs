@@ -1,0 +1,236 @@
+//! The line over HTTP, one file per route group. Handlers read the request, call one verb, and word the answer.
+
+mod admit;
+mod enter;
+mod leave;
+mod operator;
+mod queue;
+mod sales;
+mod status;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    response::{IntoResponse as _, Response},
+    routing::{get, patch, post},
+};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use lockgate_shared::{
+    credentials,
+    ids::SaleId,
+    problem::Problem,
+    request::{BodyKind, read_body},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{app::App, eligibility::NotEligible, refusal::Refusal};
+
+/// What shoppers call.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(sales::list))
+        .route("/sale/{sale}", get(sales::sale))
+        .route("/sale/{sale}/enter", post(enter::enter))
+        .route("/sale/{sale}/queue", get(queue::queue))
+        .route("/sale/{sale}/status", get(status::status))
+        .route("/sale/{sale}/admit", post(admit::admit))
+        .route("/sale/{sale}/leave", post(leave::leave))
+        .with_state(app)
+}
+
+/// What operators call. Their key is their credential; none of it is for browsers.
+pub fn operator_router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/operator/v1/sales", get(operator::list))
+        .route(
+            "/operator/v1/sales/{sale}",
+            get(operator::show).put(operator::apply),
+        )
+        .route("/operator/v1/sales/{sale}/pause", post(operator::pause))
+        .route("/operator/v1/sales/{sale}/resume", post(operator::resume))
+        .route("/operator/v1/sales/{sale}/close", post(operator::close))
+        .route("/operator/v1/sales/{sale}/revoke", post(operator::revoke))
+        .route("/operator/v1/sales/{sale}/message", post(operator::message))
+        .route("/operator/v1/sales/{sale}/draw", post(operator::draw))
+        .route("/operator/v1/sales/{sale}/admission", patch(operator::admission))
+        .with_state(app)
+}
+
+/// The body of a call that needs none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NoSuchSale => Self::no_such_sale(),
+            Refusal::DoorsClosed(at) => {
+                let detail = format!("The doors open at {at}. Come back then; nobody can be earlier.");
+                Self::conflict("doors_closed", detail).with("doors_open_at", at.to_string())
+            }
+            Refusal::SaleClosed => Self::gone("sale_closed", "The sale is over."),
+            Refusal::SoldOut => Self::conflict(
+                "sold_out",
+                "Everything is sold or held at the moment. Held items may return: keep your place if you want to wait.",
+            ),
+            Refusal::TicketMissing => Self::forbidden(
+                "ticket_missing",
+                "Enter the line first, then send `Authorization: Bearer <ticket>`.",
+            ),
+            Refusal::TicketInvalid => Self::forbidden(
+                "ticket_invalid",
+                "This is no ticket of this line. Enter the line to get one.",
+            ),
+            Refusal::TicketWrongSale => Self::forbidden(
+                "ticket_wrong_sale",
+                "This ticket is for another sale. Use the one for this sale.",
+            ),
+            Refusal::EligibilityMissing => {
+                not_eligible("Send `eligibility`: the token the shop gives to its customers.")
+            }
+            Refusal::NotEligible(NotEligible::KeyNotSetUp) => Self::unavailable(
+                "overloaded",
+                "The shop's tokens cannot be checked for a moment. Try again.",
+            )
+            .caused_by(&NotEligible::KeyNotSetUp),
+            Refusal::NotEligible(why) => not_eligible(&format!(
+                "The eligibility token is not accepted: {why}. Get a new one from the shop."
+            )),
+            Refusal::NotYourTurn { retry_after_ms } => {
+                let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
+                Self::conflict("not_your_turn", "It is not your turn yet. Your place is kept.")
+                    .retry_after(seconds)
+            }
+            Refusal::TurnMissed => Self::gone(
+                "turn_missed",
+                "The turn was not taken up in time, or the time inside ran out. Enter again for a new place at the end.",
+            ),
+            Refusal::Left => Self::gone(
+                "left",
+                "This place was given up. Enter again for a new place at the end.",
+            ),
+            Refusal::Store(error) => error.into(),
+            Refusal::Signing => Self::internal(),
+        }
+    }
+}
+
+fn not_eligible(detail: &str) -> Problem {
+    Problem::forbidden("not_eligible", detail)
+}
+
+/// Reads a shopper's POST: its body, and that no other site's page sent it with this browser's cookies.
+async fn read_post<T: serde::de::DeserializeOwned>(
+    request: Request<Body>,
+) -> Result<(T, BodyKind, HeaderMap), Problem> {
+    let headers = request.headers().clone();
+    if credentials::bearer(&headers)?.is_none() {
+        refuse_cross_site(&headers)?;
+    }
+    let (body, kind) = read_body(request).await?;
+    Ok((body, kind, headers))
+}
+
+/// Refuses what a browser says comes from another site. Browsers too old to say so send an Origin, which is "null"
+/// where a page hides its address; their cookies stay home by SameSite.
+fn refuse_cross_site(headers: &HeaderMap) -> Result<(), Problem> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_foreign = match (text("sec-fetch-site"), text("origin"), text("host")) {
+        (Some(site), ..) => site.eq_ignore_ascii_case("cross-site"),
+        (None, Some(origin), Some(host)) => {
+            origin != "null"
+                && !origin
+                    .split_once("://")
+                    .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
+        }
+        _ => false,
+    };
+    if is_foreign {
+        let detail =
+            "This form was sent by a page of another site. Open the sale's own page and use the form there.";
+        return Err(Problem::forbidden("cross_site", detail));
+    }
+    Ok(())
+}
+
+/// The ticket of a request that needs one.
+fn need_ticket<'a>(headers: &'a HeaderMap, sale: &SaleId) -> Result<&'a str, Problem> {
+    let name = credentials::ticket_cookie(sale);
+    credentials::bearer_or_cookie(headers, &name)?.ok_or_else(|| Refusal::TicketMissing.into())
+}
+
+/// JSON that no cache may keep.
+fn private_json(status: StatusCode, body: &impl Serialize) -> Response {
+    let text = serde_json::to_string(body).unwrap_or_default();
+    let mut response = (status, text).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("private, no-store"),
+    );
+    response
+}
+
+/// A page that no cache may keep.
+fn private_page(status: StatusCode, page: String) -> Response {
+    let mut response = (status, page).into_response();
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("private, no-store"),
+    );
+    response
+}
+
+/// 303 to a page of this site.
+fn see_other(path: &str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::try_from(path) {
+        headers.insert(header::LOCATION, location);
+    }
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A shared answer with its tag: 304 where the caller has it already.
+fn shared(
+    headers: &HeaderMap,
+    prepared: &crate::snapshot::Prepared,
+    kind: &'static str,
+    cache: &'static str,
+    vary: &'static str,
+) -> Response {
+    let given = headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let has_it = given
+        .flat_map(|line| line.split(','))
+        .map(|tag| tag.trim().trim_start_matches("W/"))
+        .any(|tag| tag == prepared.etag || tag == "*");
+    let mut response = if has_it {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let mut response = Response::new(Body::from(prepared.bytes.clone()));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
+    headers.insert(header::VARY, HeaderValue::from_static(vary));
+    if let Ok(etag) = HeaderValue::try_from(prepared.etag.as_str()) {
+        headers.insert(header::ETAG, etag);
+    }
+    response
+}

@@ -1,0 +1,385 @@
+//! `/operator/v1/sales…`: seeing and changing sales. Every change goes through the catalog and is logged.
+
+use std::sync::Arc;
+
+use axum::{body::Body, extract::State, response::Response};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use lockgate_shared::{
+    catalog::{Applied, ApplyError, ChangeError, StoredSale},
+    clock::Timestamp,
+    ids::SaleId,
+    limits::SALE_FILE_BYTES_MAX,
+    operator::Role,
+    problem::Problem,
+    request::{BodyKind, SalePath, body_kind, read_body, read_bytes},
+    sale::{SaleDefinition, SaleProblem, not_built_yet, parse_json},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Nothing, private_json};
+use crate::app::App;
+
+#[derive(Serialize)]
+struct SaleView<'a> {
+    sale: &'a SaleId,
+    name: &'a str,
+    version: u64,
+    phase: &'static str,
+    paused: bool,
+    closed: bool,
+    epoch: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    rate_per_minute: u64,
+    burst: u64,
+    turn_seconds: u64,
+    token_seconds: u64,
+    entered: u64,
+    waiting: u64,
+    now_serving: u64,
+    expired_through: u64,
+    created_at: Timestamp,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MessageBody {
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdmissionBody {
+    rate_per_minute: Option<u64>,
+    burst: Option<u64>,
+    turn_seconds: Option<u64>,
+    token_seconds: Option<u64>,
+    max_active: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrawBody {
+    #[serde(rename = "beacon")]
+    _beacon: Option<String>,
+}
+
+type Answer = Result<Response, Problem>;
+
+pub(super) async fn list(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
+    app.parts.operator_keys.authorize(&headers, Role::Viewer)?;
+    let sales = app.parts.catalog.sales();
+    let views: Vec<SaleView<'_>> = sales.iter().map(|sale| view(&app, sale)).collect();
+    Ok(private_json(
+        StatusCode::OK,
+        &serde_json::json!({ "sales": views }),
+    ))
+}
+
+pub(super) async fn show(State(app): State<Arc<App>>, SalePath(id): SalePath, headers: HeaderMap) -> Answer {
+    app.parts.operator_keys.authorize(&headers, Role::Viewer)?;
+    let sale = app.sale(&id)?;
+    Ok(tagged(private_json(StatusCode::OK, &sale.definition), &sale))
+}
+
+pub(super) async fn apply(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Answer {
+    app.parts
+        .operator_keys
+        .authorize(request.headers(), Role::Operator)?;
+    let expected = if_match(request.headers())?;
+    let definition = read_definition(&app, &id, request).await?;
+    need_if_match(&app, &id, expected)?;
+    let applied = app
+        .parts
+        .catalog
+        .apply(definition, expected)
+        .await
+        .map_err(apply_problem)?;
+    let (status, done) = match &applied {
+        Applied::Created(_) => (StatusCode::CREATED, "created"),
+        Applied::Changed(_) => (StatusCode::OK, "changed"),
+        Applied::Unchanged(_) => (StatusCode::OK, "unchanged"),
+    };
+    let sale = applied.sale();
+    tracing::info!(target: "audit", action = "apply", %id, version = sale.version, done, "operator");
+    Ok(tagged(private_json(status, &sale.definition), sale))
+}
+
+pub(super) async fn pause(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Answer {
+    control(&app, &id, request, "pause", |sale| sale.controls.paused = true).await
+}
+
+pub(super) async fn resume(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Answer {
+    control(&app, &id, request, "resume", |sale| sale.controls.paused = false).await
+}
+
+pub(super) async fn close(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Answer {
+    control(&app, &id, request, "close", |sale| sale.controls.closed = true).await
+}
+
+pub(super) async fn revoke(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Answer {
+    let raise = |sale: &mut StoredSale| sale.controls.epoch = sale.controls.epoch.saturating_add(1);
+    control(&app, &id, request, "revoke", raise).await
+}
+
+pub(super) async fn message(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Answer {
+    let body: MessageBody = read(&app, &id, request).await?;
+    let message = body
+        .message
+        .map(|text| text.trim().to_owned())
+        .filter(|text| !text.is_empty());
+    change(&app, &id, "message", move |sale| {
+        sale.controls.message.clone_from(&message);
+    })
+    .await
+}
+
+pub(super) async fn admission(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Answer {
+    let body: AdmissionBody = read(&app, &id, request).await?;
+    if body.max_active.is_some() {
+        return Err(not_built("max_active", "a cap on active shoppers"));
+    }
+    change(&app, &id, "admission", move |sale| {
+        patch(&mut sale.definition.admission, &body);
+    })
+    .await
+}
+
+pub(super) async fn draw(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    request: Request<Body>,
+) -> Answer {
+    let _: DrawBody = read(&app, &id, request).await?;
+    app.sale(&id)?;
+    Err(Problem::conflict(
+        "not_built_yet",
+        "This version has no lottery, so there is nothing to draw.",
+    ))
+}
+
+fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody) {
+    // A burst that was left at one second's worth of the rate follows the rate; otherwise a raised rate could
+    // never be reached.
+    let second_of = |rate: u64| rate.div_ceil(60).max(1);
+    let follows = admission.burst == second_of(admission.rate_per_minute);
+    let rate = body.rate_per_minute.unwrap_or(admission.rate_per_minute);
+    admission.burst = body
+        .burst
+        .unwrap_or(if follows { second_of(rate) } else { admission.burst });
+    admission.rate_per_minute = rate;
+    admission.turn_seconds = body.turn_seconds.unwrap_or(admission.turn_seconds);
+    admission.token_seconds = body.token_seconds.unwrap_or(admission.token_seconds);
+}
+
+/// Reads the body of a call that changes something, once the key allows it and the sale is there.
+async fn read<T: serde::de::DeserializeOwned>(
+    app: &App,
+    id: &SaleId,
+    request: Request<Body>,
+) -> Result<T, Problem> {
+    app.parts
+        .operator_keys
+        .authorize(request.headers(), Role::Operator)?;
+    app.sale(id)?;
+    match read_body(request).await? {
+        (body, BodyKind::Json) => Ok(body),
+        (_, BodyKind::Form) => Err(json_only()),
+    }
+}
+
+fn json_only() -> Problem {
+    Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        "Send application/json.",
+    )
+}
+
+async fn control(
+    app: &App,
+    id: &SaleId,
+    request: Request<Body>,
+    action: &'static str,
+    change_to: impl FnMut(&mut StoredSale) + Send,
+) -> Answer {
+    let Nothing {} = read(app, id, request).await?;
+    change(app, id, action, change_to).await
+}
+
+async fn change(
+    app: &App,
+    id: &SaleId,
+    action: &'static str,
+    change_to: impl FnMut(&mut StoredSale) + Send,
+) -> Answer {
+    let sale = app
+        .parts
+        .catalog
+        .change(id, change_to)
+        .await
+        .map_err(change_problem)?;
+    tracing::info!(target: "audit", action, %id, version = sale.version, "operator");
+    Ok(tagged(private_json(StatusCode::OK, &view(app, &sale)), &sale))
+}
+
+async fn read_definition(app: &App, id: &SaleId, request: Request<Body>) -> Result<SaleDefinition, Problem> {
+    let (parts, body) = request.into_parts();
+    if body_kind(&parts.headers)? != Some(BodyKind::Json) {
+        return Err(json_only());
+    }
+    let bytes = read_bytes(body, SALE_FILE_BYTES_MAX).await?;
+    let definition = parse_json(&bytes).map_err(|problems| invalid(&problems))?;
+    let mut problems = not_built_yet(&definition);
+    if definition.id != *id {
+        let remedy = format!("write \"{id}\", or send it to the address of {}", definition.id);
+        problems.push(SaleProblem::new(
+            "id",
+            &definition.id,
+            "is not the sale of this address",
+            remedy,
+        ));
+    }
+    problems.extend(app.key_problems(&definition));
+    if problems.is_empty() {
+        Ok(definition)
+    } else {
+        Err(invalid(&problems))
+    }
+}
+
+/// A sale that exists is changed only by whoever has read it.
+fn need_if_match(app: &App, id: &SaleId, expected: Option<u64>) -> Result<(), Problem> {
+    if expected.is_some() || app.sale(id).is_err() {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::PRECONDITION_REQUIRED,
+        "if_match_missing",
+        "This sale exists. Read it, and send its ETag as If-Match, so that nobody's change is overwritten.",
+    ))
+}
+
+/// The version `If-Match` names: one strong tag, as `ETag` gave it.
+fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        return Ok(None);
+    };
+    let tag = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
+    tag.map(Some).ok_or_else(|| {
+        Problem::malformed(
+            "If-Match must be the ETag this address gave, such as \"3\" with its quotation marks.",
+        )
+    })
+}
+
+fn tagged(mut response: Response, sale: &StoredSale) -> Response {
+    if let Ok(tag) = HeaderValue::try_from(format!("\"{}\"", sale.version)) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
+    let live = app.live(sale);
+    let snapshot = live.snapshot();
+    let (definition, controls) = (&sale.definition, &sale.controls);
+    let doing = crate::phase::phase(
+        definition,
+        controls,
+        live.stock().as_deref(),
+        app.parts.clock.now(),
+    );
+    SaleView {
+        sale: &definition.id,
+        name: &definition.name,
+        version: sale.version,
+        phase: doing.as_str(),
+        paused: controls.paused,
+        closed: controls.closed,
+        epoch: controls.epoch,
+        message: controls.message.as_deref(),
+        rate_per_minute: definition.admission.rate_per_minute,
+        burst: definition.admission.burst,
+        turn_seconds: definition.admission.turn_seconds,
+        token_seconds: definition.admission.token_seconds,
+        entered: snapshot.numbering.total(),
+        waiting: snapshot.status.waiting,
+        now_serving: snapshot.record.now_serving,
+        expired_through: snapshot.record.expired_through,
+        created_at: sale.created_at,
+    }
+}
+
+fn invalid(problems: &[SaleProblem]) -> Problem {
+    let words: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let detail = format!(
+        "The sale definition has {} problems. {}",
+        problems.len(),
+        words.join("; ")
+    );
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_sale", detail)
+        .with("problems", serde_json::to_value(problems).unwrap_or_default())
+}
+
+fn not_built(field: &str, what: &str) -> Problem {
+    let detail = format!("This version does not have {what} yet. Leave `{field}` out.");
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_built_yet", detail)
+}
+
+fn apply_problem(error: ApplyError) -> Problem {
+    match error {
+        ApplyError::Invalid(problems) | ApplyError::Fixed(problems) => invalid(&problems),
+        ApplyError::Conflict { current } => {
+            let detail =
+                "The sale is not in the version If-Match names. Read it again and repeat the change.";
+            Problem::new(StatusCode::PRECONDITION_FAILED, "version_mismatch", detail)
+                .with("current_version", current)
+        }
+        ApplyError::Unreadable(_) => Problem::conflict("sale_unreadable", error.to_string()),
+        ApplyError::TooMany => Problem::conflict("too_many_sales", error.to_string()),
+        ApplyError::Busy => Problem::unavailable("overloaded", error.to_string()),
+        ApplyError::Store(error) => error.into(),
+    }
+}
+
+fn change_problem(error: ChangeError) -> Problem {
+    match error {
+        ChangeError::NoSuchSale(_) => Problem::no_such_sale(),
+        ChangeError::Invalid(problems) => invalid(&problems),
+        ChangeError::Unreadable(_) => Problem::conflict("sale_unreadable", error.to_string()),
+        ChangeError::Busy => Problem::unavailable("overloaded", error.to_string()),
+        ChangeError::Store(error) => error.into(),
+    }
+}

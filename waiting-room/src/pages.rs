@@ -1,0 +1,314 @@
+//! The pages, as text: askama templates in `web/`, and the words that go into them.
+
+use askama::Template;
+use lockgate_shared::{
+    catalog::StoredSale,
+    clock::Timestamp,
+    gate::StockSnapshot,
+    sale::{EntryRule, SaleDefinition},
+};
+
+use crate::{
+    answers::PersonalStatus,
+    phase::{Phase, item_state, phase},
+    snapshot::PublicStatus,
+};
+
+#[derive(Template)]
+#[template(path = "sales.html")]
+struct SalesPage<'a> {
+    sales: Vec<SaleLine<'a>>,
+}
+
+struct SaleLine<'a> {
+    id: &'a str,
+    name: &'a str,
+    headline: String,
+}
+
+#[derive(Template)]
+#[template(path = "sale.html")]
+struct SalePage<'a> {
+    id: &'a str,
+    name: &'a str,
+    headline: String,
+    message: Option<&'a str>,
+    doors_open_at: String,
+    opens_at: String,
+    closes_at: String,
+    may_enter: bool,
+    needs_eligibility: bool,
+    refresh_seconds: Option<u64>,
+    items: Vec<ItemLine<'a>>,
+    per_account_limit: u32,
+}
+
+struct ItemLine<'a> {
+    name: &'a str,
+    price: String,
+    state: &'static str,
+}
+
+#[derive(Template)]
+#[template(path = "queue.html")]
+struct QueuePage<'a> {
+    id: &'a str,
+    name: &'a str,
+    headline: &'static str,
+    detail: String,
+    message: Option<&'a str>,
+    number: Option<u64>,
+    now_serving: u64,
+    people_ahead: Option<u64>,
+    admit_label: Option<&'static str>,
+    may_rejoin: bool,
+    may_leave: bool,
+    refresh_seconds: u64,
+}
+
+#[derive(Template)]
+#[template(path = "no_ticket.html")]
+struct NoTicketPage<'a> {
+    id: &'a str,
+    name: &'a str,
+}
+
+#[derive(Template)]
+#[template(path = "busy.html")]
+struct BusyPage<'a> {
+    name: &'a str,
+}
+
+/// A template that cannot be rendered is a defect; the shopper gets an empty page rather than a panic.
+fn rendered(page: &impl Template) -> String {
+    page.render().unwrap_or_else(|error| {
+        tracing::error!(%error, "a page could not be rendered");
+        String::new()
+    })
+}
+
+/// The list of sales.
+#[must_use]
+pub fn sales_page(sales: &[std::sync::Arc<StoredSale>], now: Timestamp) -> String {
+    let line = |sale: &StoredSale| {
+        headline(
+            &sale.definition,
+            phase(&sale.definition, &sale.controls, None, now),
+        )
+    };
+    let sales = sales
+        .iter()
+        .map(|sale| SaleLine {
+            id: sale.definition.id.as_str(),
+            name: &sale.definition.name,
+            headline: line(sale),
+        })
+        .collect();
+    rendered(&SalesPage { sales })
+}
+
+/// A sale's page: the same bytes for everyone.
+#[must_use]
+pub fn sale_page(
+    sale: &StoredSale,
+    stock: Option<&StockSnapshot>,
+    status: &PublicStatus,
+    now: Timestamp,
+) -> String {
+    let definition = &sale.definition;
+    let phase = phase(definition, &sale.controls, stock, now);
+    let zone = definition.time_zone.as_deref();
+    let items = definition.items.iter().map(|item| ItemLine {
+        name: &item.name,
+        price: price_text(item.price, &item.currency),
+        state: match item_state(stock, &item.item) {
+            "sold_out" => "sold out",
+            "all_held" => "all held, may return",
+            _ => "available",
+        },
+    });
+    let mut headline = headline(definition, phase);
+    if matches!(phase, Phase::DoorsOpen | Phase::Open | Phase::Paused) && status.waiting > 0 {
+        headline = format!("{headline} {} waiting.", status.waiting);
+    }
+    rendered(&SalePage {
+        id: definition.id.as_str(),
+        name: &definition.name,
+        headline,
+        message: sale.controls.message.as_deref(),
+        doors_open_at: moment_text(definition.doors_open_at, zone),
+        opens_at: moment_text(definition.opens_at, zone),
+        closes_at: moment_text(definition.closes_at, zone),
+        may_enter: !matches!(phase, Phase::Scheduled | Phase::Closed),
+        needs_eligibility: definition.entry == EntryRule::Eligibility,
+        // Only while there is nothing to fill in: a refresh would take away what somebody is typing.
+        refresh_seconds: (phase == Phase::Scheduled).then_some(15),
+        items: items.collect(),
+        per_account_limit: definition.per_account_limit,
+    })
+}
+
+/// Somebody's place in line.
+#[must_use]
+pub fn queue_page(definition: &SaleDefinition, status: &PersonalStatus) -> String {
+    let (headline, detail) = place_words(definition, status);
+    let admit_label = match status.state {
+        "your_turn" => Some("Go in now"),
+        "admitted" => Some("Go on to the checkout"),
+        _ => None,
+    };
+    rendered(&QueuePage {
+        id: definition.id.as_str(),
+        name: &definition.name,
+        headline,
+        detail,
+        message: status.message.as_deref(),
+        number: status.number.filter(|_| status.people_ahead.is_some()),
+        now_serving: status.now_serving,
+        people_ahead: status.people_ahead.filter(|_| status.state == "waiting"),
+        admit_label,
+        may_rejoin: matches!(status.state, "turn_missed" | "left") && status.phase != "closed",
+        may_leave: matches!(status.state, "entered" | "waiting" | "your_turn"),
+        refresh_seconds: status.poll_after_ms.div_ceil(1_000).max(2),
+    })
+}
+
+/// What the queue page says to a browser without a ticket.
+#[must_use]
+pub fn no_ticket_page(definition: &SaleDefinition) -> String {
+    rendered(&NoTicketPage {
+        id: definition.id.as_str(),
+        name: &definition.name,
+    })
+}
+
+/// What the queue page says while the line's store cannot be asked.
+#[must_use]
+pub fn busy_page(definition: &SaleDefinition) -> String {
+    rendered(&BusyPage {
+        name: &definition.name,
+    })
+}
+
+fn headline(definition: &SaleDefinition, phase: Phase) -> String {
+    let zone = definition.time_zone.as_deref();
+    match phase {
+        Phase::Scheduled => format!("The doors open {}.", moment_text(definition.doors_open_at, zone)),
+        Phase::DoorsOpen => {
+            format!(
+                "The doors are open. The sale begins {}.",
+                moment_text(definition.opens_at, zone)
+            )
+        }
+        Phase::Open => "The sale is open.".into(),
+        Phase::Paused => "The line stands still for a moment.".into(),
+        Phase::SoldOut => "Everything is sold or held at the moment. Held items may return.".into(),
+        Phase::Closed => "The sale is over.".into(),
+    }
+}
+
+fn place_words(definition: &SaleDefinition, status: &PersonalStatus) -> (&'static str, String) {
+    let zone = definition.time_zone.as_deref();
+    match status.state {
+        "entered" => ("You are in line.", "Your number comes in a moment.".into()),
+        "waiting" => ("You are in line.", wait_words(definition, status)),
+        "your_turn" => (
+            "It is your turn.",
+            match status.turn_expires_at {
+                Some(until) => format!("Go in before {}; then your turn passes on.", moment_text(until, zone)),
+                None => "Go in now, before your turn passes on.".into(),
+            },
+        ),
+        "admitted" => ("You are in.", "Choose your items before your time runs out.".into()),
+        "turn_missed" => (
+            "Your turn has passed.",
+            "It was not taken up in time, or the time inside ran out. You can join the line again, at its end.".into(),
+        ),
+        "left" => ("You have left the line.", "You can join again, at its end.".into()),
+        "sold_out" => (
+            "Everything is sold or held at the moment.",
+            "Items that are held but not paid for return. Keep your place if you want to wait for them.".into(),
+        ),
+        _ => ("The sale is over.", "Thank you for waiting.".into()),
+    }
+}
+
+fn wait_words(definition: &SaleDefinition, status: &PersonalStatus) -> String {
+    match (&status.wait_seconds, status.phase) {
+        (Some(wait), _) if wait.high < 60 => "Less than a minute to go.".into(),
+        (Some(wait), _) => {
+            let (low, high) = (wait.low / 60, wait.high.div_ceil(60));
+            if low == high || low == 0 {
+                format!("About {high} min to go.")
+            } else {
+                format!("Between {low} and {high} min to go.")
+            }
+        }
+        (None, "doors_open") => {
+            let begins = moment_text(definition.opens_at, definition.time_zone.as_deref());
+            format!("The sale begins {begins}. Then the line moves.")
+        }
+        (None, _) => "The line stands still for a moment. Your place is kept.".into(),
+    }
+}
+
+/// A time people read: in the sale's zone, else UTC, always saying which.
+fn moment_text(moment: Timestamp, zone: Option<&str>) -> String {
+    let utc = jiff::Timestamp::from_microsecond(moment.micros()).unwrap_or_default();
+    let zone_name = zone.unwrap_or("UTC");
+    let zone = jiff::tz::TimeZone::get(zone_name).unwrap_or(jiff::tz::TimeZone::UTC);
+    let words = zone.to_datetime(utc).strftime("%-d %B %Y, %H:%M:%S").to_string();
+    format!("{} ({zone_name})", words.strip_suffix(":00").unwrap_or(&words))
+}
+
+/// A price people read. ISO 4217 counts most currencies in hundredths; these are the others a shop meets.
+fn price_text(price: i64, currency: &str) -> String {
+    let digits: u32 = match currency {
+        "BIF" | "CLP" | "DJF" | "GNF" | "ISK" | "JPY" | "KMF" | "KRW" | "PYG" | "RWF" | "UGX" | "VND"
+        | "VUV" | "XAF" | "XOF" | "XPF" => 0,
+        "BHD" | "IQD" | "JOD" | "KWD" | "LYD" | "OMR" | "TND" => 3,
+        _ => 2,
+    };
+    let unit = 10i64.pow(digits);
+    match digits {
+        0 => format!("{price} {currency}"),
+        _ => format!(
+            "{}.{:0width$} {currency}",
+            price / unit,
+            price % unit,
+            width = digits as usize
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_and_times_are_readable() {
+        assert_eq!(price_text(49_900, "EUR"), "499.00 EUR");
+        assert_eq!(price_text(5, "USD"), "0.05 USD");
+        assert_eq!(price_text(1_200, "JPY"), "1200 JPY");
+        assert_eq!(price_text(1_234, "KWD"), "1.234 KWD");
+        let moment = Timestamp::parse("2026-12-01T10:00:00Z").unwrap();
+        assert_eq!(
+            moment_text(moment, Some("Europe/Berlin")),
+            "1 December 2026, 11:00 (Europe/Berlin)"
+        );
+        assert_eq!(
+            moment_text(moment.plus_seconds(1), None),
+            "1 December 2026, 10:00:01 (UTC)"
+        );
+    }
+
+    #[test]
+    fn what_operators_write_is_escaped() {
+        let page = rendered(&NoTicketPage {
+            id: "x",
+            name: "<script>alert(1)</script>",
+        });
+        assert!(!page.contains("<script>"), "{page}");
+        assert!(page.contains("<html lang=\"en\">") && page.matches("<h1>").count() == 1);
+    }
+}

@@ -1,0 +1,55 @@
+//! Why the line says no. A refusal is an answer, not a failure; only [`Refusal::Store`] is one.
+
+use lockgate_shared::{clock::Timestamp, store::StoreError};
+
+use crate::eligibility::NotEligible;
+
+/// Why a verb was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such sale.
+    #[error("there is no such sale")]
+    NoSuchSale,
+    /// People may not enter before this moment.
+    #[error("the doors open at {0}")]
+    DoorsClosed(Timestamp),
+    /// The sale is over.
+    #[error("the sale is over")]
+    SaleClosed,
+    /// Nothing can be claimed at this moment.
+    #[error("the sale is sold out")]
+    SoldOut,
+    /// No ticket was shown.
+    #[error("no ticket was shown")]
+    TicketMissing,
+    /// What was shown is no ticket of ours.
+    #[error("the ticket does not verify")]
+    TicketInvalid,
+    /// The ticket is for another sale.
+    #[error("the ticket is for another sale")]
+    TicketWrongSale,
+    /// No word of the shop's was shown that would let somebody in.
+    #[error("no eligibility token was shown")]
+    EligibilityMissing,
+    /// The shop's word lets nobody in.
+    #[error("the eligibility token is not accepted: {0}")]
+    NotEligible(NotEligible),
+    /// The turn has not come.
+    #[error("the turn has not come")]
+    NotYourTurn {
+        /// When to ask again.
+        retry_after_ms: u64,
+    },
+    /// The turn, or the right it became, has run out; or the account has a later place.
+    #[error("the turn was missed")]
+    TurnMissed,
+    /// The place was given up.
+    #[error("the place was given up")]
+    Left,
+    /// The store broke.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A token could not be signed.
+    #[error("a token could not be signed")]
+    Signing,
+}

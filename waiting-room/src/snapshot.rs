@@ -1,0 +1,331 @@
+//! What every process keeps of a sale: rebuilt a few times a second, read without a lock, with the public answers
+//! prepared as bytes.
+
+use std::{
+    fmt::Write as _,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+use lockgate_shared::{
+    catalog::StoredSale,
+    clock::Timestamp,
+    gate::StockSnapshot,
+    ids::{ItemId, SaleId},
+};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    admission::AdmissionRecord,
+    eligibility::Verifier,
+    follow::Follower,
+    numbering::Numbering,
+    pages,
+    phase::{Phase, item_state, phase},
+    place::public_poll_after_ms,
+    store::LaneReport,
+};
+
+/// A sale in this process.
+pub struct LiveSale {
+    snapshot: ArcSwap<Snapshot>,
+    left: RwLock<LeftSeats>,
+    stock: ArcSwapOption<StockSnapshot>,
+}
+
+/// Places known to be given up: sorted seqs, per lane.
+#[derive(Debug)]
+struct LeftSeats(Vec<Vec<u64>>);
+
+/// A sale at one moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The sale.
+    pub sale: Arc<StoredSale>,
+    /// Its eligibility keys.
+    pub verifier: Arc<Verifier>,
+    /// How far its line has moved.
+    pub record: Arc<AdmissionRecord>,
+    /// The numbers.
+    pub numbering: Arc<Numbering>,
+    /// What the gate last said of the stock.
+    pub stock: Option<Arc<StockSnapshot>>,
+    /// The public status.
+    pub status: Arc<PublicStatus>,
+    /// The public status as bytes.
+    pub status_bytes: Arc<Prepared>,
+    /// The sale page as bytes.
+    pub page_bytes: Arc<Prepared>,
+}
+
+/// Bytes that are the same for everyone, and their tag.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The body.
+    pub bytes: Bytes,
+    /// Its `ETag`.
+    pub etag: String,
+}
+
+/// The public status, as API.md has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PublicStatus {
+    sale: SaleId,
+    phase: &'static str,
+    snapshot: u64,
+    server_time: Timestamp,
+    doors_open_at: Timestamp,
+    opens_at: Timestamp,
+    closes_at: Timestamp,
+    queueing_method: &'static str,
+    /// People in line whose turn has not come.
+    pub waiting: u64,
+    now_serving: u64,
+    admissions_per_minute: u64,
+    items: Vec<ItemStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    poll_after_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct ItemStatus {
+    item: ItemId,
+    state: &'static str,
+}
+
+/// Bytes whose only change is the time are rebuilt once in this span, so that tags hold for a cache's life.
+const BYTES_LIFE: Duration = Duration::from_secs(1);
+
+impl Prepared {
+    fn new(body: String) -> Self {
+        let mut etag = String::with_capacity(34);
+        etag.push('"');
+        for byte in &Sha256::digest(&body)[..16] {
+            let _ = write!(etag, "{byte:02x}");
+        }
+        etag.push('"');
+        Self {
+            bytes: body.into(),
+            etag,
+        }
+    }
+}
+
+impl LiveSale {
+    /// A sale nothing is known of yet but its definition.
+    #[must_use]
+    pub fn new(sale: Arc<StoredSale>, verifier: Arc<Verifier>, now: Timestamp) -> Self {
+        let follower = Follower::new(sale.definition.lanes);
+        let left = LeftSeats(vec![Vec::new(); usize::from(sale.definition.lanes)]);
+        let snapshot = Snapshot::build(None, sale, verifier, &follower, None, 0, now);
+        Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            left: RwLock::new(left),
+            stock: ArcSwapOption::empty(),
+        }
+    }
+
+    /// The latest snapshot.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Whether a place is known to be given up.
+    #[must_use]
+    pub fn has_left(&self, lane: u16, seq: u64) -> bool {
+        let left = self.left.read().unwrap_or_else(PoisonError::into_inner);
+        left.0
+            .get(usize::from(lane))
+            .is_some_and(|seqs| seqs.binary_search(&seq).is_ok())
+    }
+
+    /// Remembers that a place was given up.
+    pub fn note_left(&self, lane: u16, seq: u64) {
+        self.left
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .note(usize::from(lane), seq);
+    }
+
+    /// Remembers what a survey says was given up.
+    pub fn note_survey(&self, reports: &[Option<LaneReport>]) {
+        if !reports
+            .iter()
+            .flatten()
+            .any(|report| !report.newly_left.is_empty())
+        {
+            return;
+        }
+        let mut left = self.left.write().unwrap_or_else(PoisonError::into_inner);
+        for (lane, report) in reports.iter().enumerate() {
+            for seq in report.iter().flat_map(|report| &report.newly_left) {
+                left.note(lane, *seq);
+            }
+        }
+    }
+
+    /// What the gate last said of the stock.
+    #[must_use]
+    pub fn stock(&self) -> Option<Arc<StockSnapshot>> {
+        self.stock.load_full()
+    }
+
+    /// Remembers what the gate says of the stock.
+    pub fn note_stock(&self, stock: StockSnapshot) {
+        self.stock.store(Some(Arc::new(stock)));
+    }
+
+    /// Builds the next snapshot and serves it from now on.
+    pub fn publish(
+        &self,
+        sale: Arc<StoredSale>,
+        verifier: Arc<Verifier>,
+        follower: &Follower,
+        now: Timestamp,
+    ) {
+        let left_waiting = self
+            .left
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .waiting(follower);
+        let stock = self.stock.load_full();
+        let previous = self.snapshot();
+        let next = Snapshot::build(
+            Some(&previous),
+            sale,
+            verifier,
+            follower,
+            stock,
+            left_waiting,
+            now,
+        );
+        self.snapshot.store(Arc::new(next));
+    }
+}
+
+impl LeftSeats {
+    fn note(&mut self, lane: usize, seq: u64) {
+        if let Some(seqs) = self.0.get_mut(lane)
+            && let Err(position) = seqs.binary_search(&seq)
+        {
+            seqs.insert(position, seq);
+        }
+    }
+
+    /// Places given up before their turn came.
+    fn waiting(&self, follower: &Follower) -> u64 {
+        let now_serving = follower.record().now_serving;
+        let lanes = self.0.iter().enumerate().filter(|(_, seqs)| !seqs.is_empty());
+        lanes
+            .map(|(lane, seqs)| {
+                let called = follower.numbering().entries_through(lane, now_serving);
+                (seqs.len() - seqs.partition_point(|seq| *seq < called)) as u64
+            })
+            .sum()
+    }
+}
+
+impl Snapshot {
+    fn build(
+        previous: Option<&Self>,
+        sale: Arc<StoredSale>,
+        verifier: Arc<Verifier>,
+        follower: &Follower,
+        stock: Option<Arc<StockSnapshot>>,
+        left_waiting: u64,
+        now: Timestamp,
+    ) -> Self {
+        let record = Arc::clone(follower.record());
+        let waiting = follower
+            .entered()
+            .saturating_sub(record.now_serving)
+            .saturating_sub(left_waiting);
+        let mut status = public_status(&sale, &record, stock.as_deref(), waiting, now);
+        status.snapshot = status
+            .snapshot
+            .max(previous.map_or(0, |previous| previous.status.snapshot));
+        let reusable = previous.filter(|previous| {
+            let aged = PublicStatus {
+                server_time: status.server_time,
+                ..PublicStatus::clone(&previous.status)
+            };
+            let is_young =
+                now.since(previous.status.server_time) < BYTES_LIFE && now >= previous.status.server_time;
+            aged == status && is_young && Arc::ptr_eq(&previous.sale, &sale)
+        });
+        let (status, status_bytes, page_bytes) = match reusable {
+            Some(previous) => (
+                Arc::clone(&previous.status),
+                Arc::clone(&previous.status_bytes),
+                Arc::clone(&previous.page_bytes),
+            ),
+            None => {
+                let text = serde_json::to_string(&status).unwrap_or_default();
+                let page = pages::sale_page(&sale, stock.as_deref(), &status, now);
+                (
+                    Arc::new(status),
+                    Arc::new(Prepared::new(text)),
+                    Arc::new(Prepared::new(page)),
+                )
+            }
+        };
+        let numbering = Arc::clone(follower.numbering());
+        Self {
+            sale,
+            verifier,
+            record,
+            numbering,
+            stock,
+            status,
+            status_bytes,
+            page_bytes,
+        }
+    }
+
+    /// The phase at `now`, by the sale's definition as this snapshot has it.
+    #[must_use]
+    pub fn phase(&self, now: Timestamp) -> Phase {
+        phase(
+            &self.sale.definition,
+            &self.sale.controls,
+            self.stock.as_deref(),
+            now,
+        )
+    }
+}
+
+fn public_status(
+    sale: &StoredSale,
+    record: &AdmissionRecord,
+    stock: Option<&StockSnapshot>,
+    waiting: u64,
+    now: Timestamp,
+) -> PublicStatus {
+    let definition = &sale.definition;
+    let phase = phase(definition, &sale.controls, stock, now);
+    let item = |item: &lockgate_shared::sale::Item| ItemStatus {
+        item: item.item.clone(),
+        state: item_state(stock, &item.item),
+    };
+    PublicStatus {
+        sale: definition.id.clone(),
+        phase: phase.as_str(),
+        snapshot: record.version,
+        server_time: now,
+        doors_open_at: definition.doors_open_at,
+        opens_at: definition.opens_at,
+        closes_at: definition.closes_at,
+        queueing_method: definition.queueing_method.as_str(),
+        waiting,
+        now_serving: record.now_serving,
+        admissions_per_minute: definition.admission.rate_per_minute,
+        items: definition.items.iter().map(item).collect(),
+        message: sale.controls.message.clone(),
+        poll_after_ms: public_poll_after_ms(definition, phase, now),
+    }
+}

@@ -1,0 +1,430 @@
+//! What every back end must do: one suite stamped on the model, SQLite and Redis.
+//! `sequences` compares them command by command besides.
+
+use lockgate_shared::{
+    store::{redis::RedisLink, sqlite::Sqlite},
+    testing::{PrivateRedis, eventually},
+};
+
+use super::*;
+
+const NOW: i64 = 1_800_000_000;
+
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_seconds(NOW + seconds)
+}
+
+pub(super) fn account(n: u8) -> AccountHash {
+    // Bytes that text-minded code would stumble over.
+    AccountHash::from_bytes([n, 0, b'\r', b'\n', 0xff, b' ', 7, n, n, n, n, n, n, n, 0xc3, n])
+}
+
+pub(super) fn sale(name: &str) -> SaleId {
+    name.parse().unwrap()
+}
+
+fn entry(n: u8) -> Entry {
+    Entry {
+        account: account(n),
+        ticket_seq: None,
+    }
+}
+
+fn shown(n: u8, seq: u64) -> Entry {
+    Entry {
+        account: account(n),
+        ticket_seq: Some(seq),
+    }
+}
+
+fn view(missed_below: u64) -> LaneView {
+    LaneView {
+        missed_below,
+        numbered: 0,
+    }
+}
+
+fn right(jti: &str, from: i64, epoch: u32) -> Right {
+    Right {
+        jti: jti.into(),
+        issued_at: at(from),
+        expires_at: at(from + 60),
+        epoch,
+    }
+}
+
+pub(super) fn redemption(n: u8, seq: u64, jti: &str, now: i64, epoch: u32) -> Redemption {
+    Redemption {
+        account: account(n),
+        seq,
+        right: right(jti, now, epoch),
+        now: at(now),
+    }
+}
+
+/// Enters one account and answers its seq and whether it is new.
+async fn enter(store: &dyn Store, sale: &SaleId, entry: Entry, view: LaneView, now: i64) -> (u64, bool) {
+    let entered = store.enter(sale, 0, &[entry], view, at(now)).await.unwrap();
+    assert_eq!(entered.len(), 1);
+    (entered[0].seat.seq, entered[0].fresh)
+}
+
+async fn places_are_given_in_order_and_kept(store: &dyn Store) {
+    let sale = sale("order");
+    let batch = [entry(1), entry(2), entry(1), entry(3)];
+    let entered = store.enter(&sale, 0, &batch, view(0), at(0)).await.unwrap();
+    let given: Vec<_> = entered
+        .iter()
+        .map(|entered| (entered.seat.seq, entered.fresh))
+        .collect();
+    assert_eq!(
+        given,
+        [(0, true), (1, true), (0, false), (2, true)],
+        "k2: one account, one place"
+    );
+    assert_eq!(enter(store, &sale, entry(2), view(0), 0).await, (1, false));
+    assert_eq!(store.enter(&sale, 0, &[], view(0), at(0)).await.unwrap(), []);
+    let other_lane = store.enter(&sale, 1, &[entry(9)], view(0), at(0)).await.unwrap();
+    assert_eq!(other_lane[0].seat.seq, 0, "lanes count for themselves");
+    assert_eq!(
+        enter(store, &super::conformance::sale("order-2"), entry(1), view(0), 0).await,
+        (0, true)
+    );
+    assert_eq!(
+        store
+            .seat(&sale, 0, account(2))
+            .await
+            .unwrap()
+            .map(|seat| seat.seq),
+        Some(1)
+    );
+    assert_eq!(store.seat(&sale, 1, account(2)).await.unwrap(), None);
+}
+
+async fn a_missed_turn_gives_a_new_place(store: &dyn Store) {
+    let sale = sale("missed");
+    for n in 0..3 {
+        enter(store, &sale, entry(n), view(0), 0).await;
+    }
+    assert_eq!(enter(store, &sale, entry(1), view(1), 0).await, (1, false));
+    assert_eq!(enter(store, &sale, entry(0), view(1), 0).await, (3, true));
+    assert_eq!(
+        enter(store, &sale, shown(1, 1), view(2), 0).await,
+        (4, true),
+        "its old ticket does not bring it back"
+    );
+    assert_eq!(enter(store, &sale, shown(1, 1), view(2), 0).await, (4, false));
+}
+
+async fn a_lost_place_is_restored_from_its_ticket(store: &dyn Store) {
+    let sale = sale("restore");
+    assert_eq!(enter(store, &sale, shown(1, 41), view(0), 0).await, (41, false));
+    assert_eq!(
+        enter(store, &sale, entry(2), view(0), 0).await,
+        (42, true),
+        "the next place is above it"
+    );
+    assert_eq!(enter(store, &sale, shown(1, 41), view(0), 0).await, (41, false));
+    assert_eq!(
+        enter(store, &sale, shown(3, 7), view(8), 0).await,
+        (43, true),
+        "a missed turn is not restored"
+    );
+    assert_eq!(
+        enter(store, &sale, shown(1, 50), view(0), 0).await,
+        (50, false),
+        "a later ticket outranks the store"
+    );
+    assert_eq!(enter(store, &sale, shown(1, 41), view(0), 0).await, (50, false));
+    let numbered = LaneView {
+        missed_below: 0,
+        numbered: 90,
+    };
+    assert_eq!(
+        enter(store, &sale, entry(4), numbered, 0).await,
+        (90, true),
+        "numbers are not given twice"
+    );
+}
+
+async fn a_turn_is_redeemed_once(store: &dyn Store) {
+    let sale = sale("redeem");
+    enter(store, &sale, entry(1), view(0), 0).await;
+    let first = store
+        .redeem(&sale, 0, &redemption(1, 0, "j1", 0, 0))
+        .await
+        .unwrap();
+    assert_eq!(first, Redeemed::Admitted(right("j1", 0, 0)));
+    let again = store
+        .redeem(&sale, 0, &redemption(1, 0, "j2", 30, 0))
+        .await
+        .unwrap();
+    assert_eq!(again, first, "the same id and end");
+    let state = SeatState::Admitted(right("j1", 0, 0));
+    assert_eq!(
+        store.seat(&sale, 0, account(1)).await.unwrap(),
+        Some(Seat { seq: 0, state })
+    );
+    assert_eq!(
+        enter(store, &sale, entry(1), view(5), 59).await,
+        (0, false),
+        "whoever holds the right keeps it"
+    );
+    let revoked = store
+        .redeem(&sale, 0, &redemption(1, 0, "j3", 40, 1))
+        .await
+        .unwrap();
+    let renewed = Right {
+        expires_at: at(60),
+        ..right("j3", 40, 1)
+    };
+    assert_eq!(
+        revoked,
+        Redeemed::Admitted(renewed.clone()),
+        "a new id, the same end"
+    );
+    let stale = store
+        .redeem(&sale, 0, &redemption(1, 0, "j4", 41, 0))
+        .await
+        .unwrap();
+    assert_eq!(
+        stale,
+        Redeemed::Admitted(renewed),
+        "a process with an old epoch changes nothing"
+    );
+}
+
+async fn a_right_that_ran_out_is_not_renewed(store: &dyn Store) {
+    let sale = sale("lapse");
+    enter(store, &sale, entry(1), view(0), 0).await;
+    store
+        .redeem(&sale, 0, &redemption(1, 0, "j1", 0, 1))
+        .await
+        .unwrap();
+    assert_eq!(
+        store
+            .redeem(&sale, 0, &redemption(1, 0, "j5", 60, 1))
+            .await
+            .unwrap(),
+        Redeemed::Lapsed
+    );
+    assert_eq!(enter(store, &sale, entry(1), view(0), 60).await, (1, true));
+    assert_eq!(
+        store
+            .redeem(&sale, 0, &redemption(1, 0, "j6", 60, 1))
+            .await
+            .unwrap(),
+        Redeemed::Superseded
+    );
+    let lost = store
+        .redeem(&sale, 0, &redemption(7, 20, "j7", 0, 0))
+        .await
+        .unwrap();
+    assert_eq!(
+        lost,
+        Redeemed::Admitted(right("j7", 0, 0)),
+        "a ticket stands for itself"
+    );
+    assert_eq!(enter(store, &sale, entry(8), view(0), 0).await, (21, true));
+}
+
+async fn leaving_is_final_and_logged_once(store: &dyn Store) {
+    let sale = sale("leave");
+    for n in 0..3 {
+        enter(store, &sale, entry(n), view(0), 0).await;
+    }
+    assert_eq!(
+        store.leave(&sale, 0, account(1), 1).await.unwrap(),
+        Departure::Left
+    );
+    assert_eq!(
+        store.leave(&sale, 0, account(1), 1).await.unwrap(),
+        Departure::Left
+    );
+    assert_eq!(
+        store
+            .redeem(&sale, 0, &redemption(1, 1, "j", 0, 0))
+            .await
+            .unwrap(),
+        Redeemed::Left
+    );
+    let reports = store.survey(&sale, &[0, 0]).await;
+    let expected = LaneReport {
+        count: 3,
+        newly_left: vec![1],
+        left_read: 1,
+    };
+    assert_eq!(reports, [Some(expected), Some(LaneReport::default())]);
+    assert_eq!(enter(store, &sale, shown(1, 1), view(0), 0).await, (3, true));
+    assert_eq!(
+        store.leave(&sale, 0, account(1), 1).await.unwrap(),
+        Departure::Superseded
+    );
+    assert_eq!(
+        store.leave(&sale, 0, account(9), 30).await.unwrap(),
+        Departure::Left,
+        "the store had lost it"
+    );
+    let report = store.survey(&sale, &[1]).await.remove(0).unwrap();
+    assert_eq!(
+        report,
+        LaneReport {
+            count: 31,
+            newly_left: vec![30],
+            left_read: 2
+        }
+    );
+    let again = store.survey(&sale, &[5]).await.remove(0).unwrap();
+    assert_eq!(
+        again.newly_left,
+        [1, 30],
+        "a log shorter than what was read is read anew"
+    );
+}
+
+async fn l7_only_the_holder_of_the_newest_lease_moves_the_record(store: &dyn Store) {
+    let sale = sale("lease");
+    let record = |version: u64| AdmissionRecord {
+        version,
+        now_serving: version * 10,
+        ..AdmissionRecord::default()
+    };
+    let step = |fence: u64, expected_version: u64, rows: &[&[u64]]| Move {
+        fence,
+        expected_version,
+        record: record(expected_version + 1),
+        rows: rows.iter().map(|row| row.to_vec()).collect(),
+    };
+    assert_eq!(store.record(&sale, 0).await.unwrap(), Recorded::default());
+    let fence = store.lease(&sale, "a", 150).await.unwrap().unwrap();
+    assert_eq!(store.lease(&sale, "b", 60_000).await.unwrap(), None);
+    assert_eq!(
+        store.lease(&sale, "a", 150).await.unwrap(),
+        Some(fence),
+        "kept without a gap"
+    );
+    assert_eq!(
+        store
+            .advance(&sale, &step(fence, 0, &[&[1, 2], &[3, 4]]))
+            .await
+            .unwrap(),
+        Advanced::Advanced
+    );
+    assert_eq!(
+        store.advance(&sale, &step(fence, 0, &[&[9, 9]])).await.unwrap(),
+        Advanced::Stale
+    );
+    eventually("the lease runs out and another takes it", 5, async || {
+        store.lease(&sale, "b", 60_000).await.unwrap() == Some(fence + 1)
+    })
+    .await;
+    assert_eq!(store.lease(&sale, "a", 150).await.unwrap(), None);
+    assert_eq!(
+        store.advance(&sale, &step(fence, 1, &[&[9, 9]])).await.unwrap(),
+        Advanced::Fenced
+    );
+    assert_eq!(
+        store.advance(&sale, &step(fence + 1, 1, &[])).await.unwrap(),
+        Advanced::Advanced
+    );
+    let line = store.record(&sale, 1).await.unwrap();
+    assert_eq!(
+        line,
+        Recorded {
+            record: record(2),
+            rows_total: 2,
+            rows: vec![vec![3, 4]]
+        }
+    );
+    assert_eq!(store.record(&sale, 7).await.unwrap().rows, Vec::<Vec<u64>>::new());
+}
+
+async fn k2_fifty_at_once_get_one_place(store: &dyn Store) {
+    let sale = sale("fifty");
+    let calls = (0..50).map(|_| enter(store, &sale, entry(1), view(0), 0));
+    let given = futures::future::join_all(calls).await;
+    assert!(given.iter().all(|(seq, _)| *seq == 0), "{given:?}");
+    assert_eq!(given.iter().filter(|(_, fresh)| *fresh).count(), 1);
+}
+
+async fn suite(store: &dyn Store) {
+    store.ping().await.unwrap();
+    places_are_given_in_order_and_kept(store).await;
+    a_missed_turn_gives_a_new_place(store).await;
+    a_lost_place_is_restored_from_its_ticket(store).await;
+    a_turn_is_redeemed_once(store).await;
+    a_right_that_ran_out_is_not_renewed(store).await;
+    leaving_is_final_and_logged_once(store).await;
+    l7_only_the_holder_of_the_newest_lease_moves_the_record(store).await;
+    k2_fifty_at_once_get_one_place(store).await;
+}
+
+/// A store in a file of its own, and the folder that goes with it.
+pub(crate) fn sqlite_store() -> (SqliteStore, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Sqlite::open(&dir.path().join("line.db"), &[("line", LINE_SQLITE)]).unwrap();
+    (SqliteStore::new(db), dir)
+}
+
+/// A store in a server of its own.
+pub(crate) async fn redis_store() -> (RedisStore, PrivateRedis) {
+    let server = PrivateRedis::start().await;
+    let link = RedisLink::connect(server.url(), "test:").await.unwrap();
+    (RedisStore::new(link), server)
+}
+
+#[tokio::test]
+async fn the_model_conforms() {
+    suite(&Model::default()).await;
+}
+
+#[tokio::test]
+async fn sqlite_conforms() {
+    let (store, _dir) = sqlite_store();
+    suite(&store).await;
+}
+
+#[tokio::test]
+async fn redis_conforms() {
+    let (store, _server) = redis_store().await;
+    suite(&store).await;
+}
+
+#[tokio::test]
+async fn a_waiting_account_takes_at_most_120_bytes_of_redis() {
+    let server = PrivateRedis::start_with(&[]).await;
+    let link = RedisLink::connect(server.url(), "test:").await.unwrap();
+    let store = RedisStore::new(link.clone());
+    let sale = sale("memory");
+    let used = async || -> u64 {
+        let info: String = link
+            .command("info", ::redis::cmd("INFO").arg("memory"))
+            .await
+            .unwrap();
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"))
+            .unwrap();
+        line.trim().parse().unwrap()
+    };
+    enter(&store, &sale, entry(0), view(0), 0).await;
+    let before = used().await;
+    let accounts = 200_000u32;
+    for batch in (0..accounts).collect::<Vec<_>>().chunks(1_000) {
+        let entries: Vec<Entry> = batch
+            .iter()
+            .map(|n| {
+                let mut bytes = [0xee; 16];
+                bytes[..4].copy_from_slice(&n.to_be_bytes());
+                Entry {
+                    account: AccountHash::from_bytes(bytes),
+                    ticket_seq: None,
+                }
+            })
+            .collect();
+        store.enter(&sale, 0, &entries, view(0), at(0)).await.unwrap();
+    }
+    let per_account = (used().await - before) as f64 / f64::from(accounts);
+    println!("{per_account:.1} bytes per waiting account");
+    assert!(per_account <= 120.0, "{per_account}");
+}

@@ -1,0 +1,222 @@
+//! What the line keeps, behind domain verbs: places per lane, and one record per sale.
+//!
+//! Back ends only compare, move and append; what becomes of a place is decided by `rules` (and by the Lua scripts
+//! that say the same). Every back end passes `conformance` and answers like [`model::Model`].
+
+#[cfg(test)]
+mod conformance;
+pub mod model;
+mod redis;
+mod rules;
+#[cfg(test)]
+mod sequences;
+mod sqlite;
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::Timestamp,
+    ids::{AccountHash, SaleId},
+    store::StoreError,
+};
+
+pub use self::{
+    model::Model,
+    redis::RedisStore,
+    sqlite::{LINE_SQLITE, SqliteStore},
+};
+use crate::admission::AdmissionRecord;
+
+/// The right to an admission token, as it was first given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// The token's id.
+    pub jti: String,
+    /// When it was given; whole seconds.
+    pub issued_at: Timestamp,
+    /// When it runs out; whole seconds.
+    pub expires_at: Timestamp,
+    /// The revocation epoch it belongs to.
+    pub epoch: u32,
+}
+
+/// What became of a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeatState {
+    /// In line, or called and not yet admitted.
+    Waiting,
+    /// Admitted.
+    Admitted(Right),
+    /// Given up.
+    Left,
+}
+
+/// The one place an account has in its lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The place within the lane, from 0.
+    pub seq: u64,
+    /// What became of it.
+    pub state: SeatState,
+}
+
+/// Somebody who enters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Who.
+    pub account: AccountHash,
+    /// The place a ticket proves, if one was shown.
+    pub ticket_seq: Option<u64>,
+}
+
+/// What the numbering says about a lane, for the store to act by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneView {
+    /// Places below this have missed their turn, unless they were admitted.
+    pub missed_below: u64,
+    /// Places that have a number already: a store that lost them must not give them again.
+    pub numbered: u64,
+}
+
+/// The place somebody has after entering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// The place.
+    pub seat: Seat,
+    /// Whether it is a new one.
+    pub fresh: bool,
+}
+
+/// A turn that is to be exchanged for the right to check out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redemption {
+    /// Whose turn.
+    pub account: AccountHash,
+    /// The place whose turn it is.
+    pub seq: u64,
+    /// The right it becomes, unless it became one before. Its epoch is the sale's.
+    pub right: Right,
+    /// The present.
+    pub now: Timestamp,
+}
+
+/// How a redemption ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redeemed {
+    /// Admitted, now or before.
+    Admitted(Right),
+    /// The account has a later place.
+    Superseded,
+    /// The place was given up.
+    Left,
+    /// The right has run out.
+    Lapsed,
+}
+
+/// How leaving ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// The place is given up, now or before.
+    Left,
+    /// The account has a later place, which stands.
+    Superseded,
+}
+
+/// What a survey found in one lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaneReport {
+    /// Places given so far.
+    pub count: u64,
+    /// Places given up since the last survey.
+    pub newly_left: Vec<u64>,
+    /// How much of the lane's log of given-up places has been read with this.
+    pub left_read: u64,
+}
+
+/// The sale's record and its newest numbering rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// The record; the default one for a sale that nobody has moved yet.
+    pub record: AdmissionRecord,
+    /// Rows there are in all.
+    pub rows_total: usize,
+    /// Rows from the asked one on; at most [`ROWS_PER_CALL_MAX`].
+    pub rows: Vec<Vec<u64>>,
+}
+
+/// One step of the admitter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The fencing number of the lease it is made under.
+    pub fence: u64,
+    /// The version it was computed from.
+    pub expected_version: u64,
+    /// The record to store.
+    pub record: AdmissionRecord,
+    /// Numbering rows to append.
+    pub rows: Vec<Vec<u64>>,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advanced {
+    /// Stored.
+    Advanced,
+    /// Nothing changed: somebody else holds the lease by now.
+    Fenced,
+    /// Nothing changed: the record is in another version.
+    Stale,
+}
+
+/// Most rows one call reads.
+pub const ROWS_PER_CALL_MAX: usize = 1_000;
+/// Most given-up places one survey reads from a lane.
+pub const LEFT_PER_CALL_MAX: usize = 10_000;
+
+/// Keeps the line. Every verb is one atomic step in one lane or one sale.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Gives each account of `lane` its place, in order: the one it has; the one its ticket proves, where the store
+    /// lost it; otherwise, or once its place was given up, missed or has run out, the next.
+    async fn enter(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        entries: &[Entry],
+        view: LaneView,
+        now: Timestamp,
+    ) -> Result<Vec<Entered>, StoreError>;
+
+    /// Exchanges a turn for a right: once per place, the same again afterwards. After a rise of the epoch the right
+    /// gets the new id, and keeps its end. A place the store lost is taken from the ticket's word.
+    async fn redeem(&self, sale: &SaleId, lane: u16, redemption: &Redemption)
+    -> Result<Redeemed, StoreError>;
+
+    /// Gives a place up, and notes it in the lane's log.
+    async fn leave(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        account: AccountHash,
+        seq: u64,
+    ) -> Result<Departure, StoreError>;
+
+    /// The account's place.
+    async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError>;
+
+    /// Counts every lane and reads what was given up since; `left_read` has one position per lane. A lane that does
+    /// not answer is `None` and holds up nobody.
+    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>>;
+
+    /// Takes or keeps the sale's admitter lease for `lease_ms`, by the store's clock. The answer is the fencing
+    /// number, which rises whenever the lease is taken anew; `None` while somebody else has it.
+    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError>;
+
+    /// The record, and the numbering rows from `rows_from` on.
+    async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError>;
+
+    /// Stores a new record and appends rows, if fence and version are still the current ones.
+    async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError>;
+
+    /// Whether the store answers.
+    async fn ping(&self) -> Result<(), StoreError>;
+}

@@ -1,0 +1,208 @@
+//! The model: the line in memory. Tests compare every back end with it.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::Timestamp,
+    ids::{AccountHash, SaleId},
+    store::StoreError,
+};
+
+use super::{
+    Advanced, Departure, Entered, Entry, LEFT_PER_CALL_MAX, LaneReport, LaneView, Move, ROWS_PER_CALL_MAX,
+    Recorded, Redeemed, Redemption, Seat, SeatState, Store,
+    rules::{self, Entering, Redeeming},
+};
+use crate::admission::AdmissionRecord;
+
+/// A line that lives as long as the process.
+#[derive(Default)]
+pub struct Model {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: HashMap<(SaleId, u16), Lane>,
+    lines: HashMap<SaleId, Stored>,
+}
+
+#[derive(Default)]
+struct Lane {
+    seats: HashMap<AccountHash, Seat>,
+    next: u64,
+    left: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Stored {
+    record: AdmissionRecord,
+    rows: Vec<Vec<u64>>,
+    fence: u64,
+    lease: Option<(String, Instant)>,
+}
+
+impl Lane {
+    fn enter(&mut self, entry: &Entry, view: LaneView, now: Timestamp) -> Entered {
+        let (seq, fresh) = match rules::entering(self.seats.get(&entry.account), entry, view, now) {
+            Entering::Keep(seat) => return Entered { seat, fresh: false },
+            Entering::Restore(seq) => (seq, false),
+            Entering::Next => (self.next.max(view.numbered), true),
+        };
+        Entered {
+            seat: self.put(entry.account, seq, SeatState::Waiting),
+            fresh,
+        }
+    }
+
+    fn put(&mut self, account: AccountHash, seq: u64, state: SeatState) -> Seat {
+        let seat = Seat { seq, state };
+        self.seats.insert(account, seat.clone());
+        self.next = self.next.max(seq + 1);
+        seat
+    }
+}
+
+impl Model {
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn lane<T>(&self, sale: &SaleId, lane: u16, act: impl FnOnce(&mut Lane) -> T) -> T {
+        self.with(|state| act(state.lanes.entry((sale.clone(), lane)).or_default()))
+    }
+
+    fn line<T>(&self, sale: &SaleId, act: impl FnOnce(&mut Stored) -> T) -> T {
+        self.with(|state| act(state.lines.entry(sale.clone()).or_default()))
+    }
+}
+
+#[async_trait]
+impl Store for Model {
+    async fn enter(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        entries: &[Entry],
+        view: LaneView,
+        now: Timestamp,
+    ) -> Result<Vec<Entered>, StoreError> {
+        Ok(self.lane(sale, lane, |lane| {
+            entries.iter().map(|entry| lane.enter(entry, view, now)).collect()
+        }))
+    }
+
+    async fn redeem(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        redemption: &Redemption,
+    ) -> Result<Redeemed, StoreError> {
+        Ok(self.lane(sale, lane, |lane| {
+            match rules::redeeming(lane.seats.get(&redemption.account), redemption) {
+                Redeeming::Answer(answer) => answer,
+                Redeeming::Write(right) => {
+                    lane.put(
+                        redemption.account,
+                        redemption.seq,
+                        SeatState::Admitted(right.clone()),
+                    );
+                    Redeemed::Admitted(right)
+                }
+            }
+        }))
+    }
+
+    async fn leave(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        account: AccountHash,
+        seq: u64,
+    ) -> Result<Departure, StoreError> {
+        Ok(self.lane(sale, lane, |lane| {
+            let (departure, writes) = rules::leaving(lane.seats.get(&account), seq);
+            if writes {
+                lane.put(account, seq, SeatState::Left);
+                lane.left.push(seq);
+            }
+            departure
+        }))
+    }
+
+    async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {
+        Ok(self.lane(sale, lane, |lane| lane.seats.get(&account).cloned()))
+    }
+
+    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
+        let report = |(lane, read): (u16, &u64)| {
+            self.lane(sale, lane, |lane| {
+                let from = usize::try_from(*read).unwrap_or(usize::MAX);
+                let from = if from > lane.left.len() { 0 } else { from };
+                let newly_left: Vec<u64> = lane.left[from..]
+                    .iter()
+                    .take(LEFT_PER_CALL_MAX)
+                    .copied()
+                    .collect();
+                let left_read = (from + newly_left.len()) as u64;
+                Some(LaneReport {
+                    count: lane.next,
+                    newly_left,
+                    left_read,
+                })
+            })
+        };
+        (0..).zip(left_read).map(report).collect()
+    }
+
+    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
+        Ok(self.line(sale, |line| {
+            let now = Instant::now();
+            let live = line.lease.as_ref().filter(|(_, until)| *until > now);
+            match live {
+                Some((current, _)) if current != holder => return None,
+                Some(_) => {}
+                None => line.fence += 1,
+            }
+            line.lease = Some((holder.to_owned(), now + Duration::from_millis(lease_ms)));
+            Some(line.fence)
+        }))
+    }
+
+    async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
+        Ok(self.line(sale, |line| Recorded {
+            record: line.record.clone(),
+            rows_total: line.rows.len(),
+            rows: line
+                .rows
+                .iter()
+                .skip(rows_from)
+                .take(ROWS_PER_CALL_MAX)
+                .cloned()
+                .collect(),
+        }))
+    }
+
+    async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError> {
+        Ok(self.line(sale, |line| {
+            if line.fence != step.fence {
+                return Advanced::Fenced;
+            }
+            if line.record.version != step.expected_version {
+                return Advanced::Stale;
+            }
+            line.record = step.record.clone();
+            line.rows.extend(step.rows.iter().cloned());
+            Advanced::Advanced
+        }))
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

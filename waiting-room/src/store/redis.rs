@@ -1,0 +1,282 @@
+//! The line in Redis or Valkey: one script per verb. A lane's keys share the tag `{sale/lane}`, so that a Cluster
+//! spreads lanes; the sale's record and rows share `{sale}`.
+
+use std::{sync::LazyLock, time::Duration};
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::Timestamp,
+    ids::{AccountHash, SaleId},
+    store::{StoreError, redis::RedisLink},
+};
+use redis::Script;
+
+use super::{
+    Advanced, Departure, Entered, Entry, LEFT_PER_CALL_MAX, LaneReport, LaneView, Move, ROWS_PER_CALL_MAX,
+    Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+};
+use crate::{
+    admission::AdmissionRecord,
+    numbering::{row_from_text, row_to_text},
+};
+
+macro_rules! script {
+    ($name:ident, $file:literal) => {
+        static $name: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!($file)));
+    };
+}
+
+script!(ENTER, "redis/enter.lua");
+script!(REDEEM, "redis/redeem.lua");
+script!(LEAVE, "redis/leave.lua");
+script!(SURVEY, "redis/survey.lua");
+script!(LEASE, "redis/lease.lua");
+script!(RECORD, "redis/record.lua");
+script!(ADVANCE, "redis/advance.lua");
+
+/// A lane that is silent for this long is left out of a survey: the others' people must not wait for it.
+const SURVEY_LIMIT: Duration = Duration::from_millis(400);
+
+/// The line in Redis.
+#[derive(Clone)]
+pub struct RedisStore {
+    link: RedisLink,
+}
+
+impl RedisStore {
+    /// Over a connected store.
+    #[must_use]
+    pub fn new(link: RedisLink) -> Self {
+        Self { link }
+    }
+
+    fn lane_key(&self, sale: &SaleId, lane: u16, part: &str) -> String {
+        self.link.key(&format!("{{{sale}/{lane}}}:{part}"))
+    }
+
+    fn seat_keys(&self, sale: &SaleId, lane: u16) -> [String; 2] {
+        [
+            self.lane_key(sale, lane, "seats"),
+            self.lane_key(sale, lane, "next"),
+        ]
+    }
+
+    fn line_keys(&self, sale: &SaleId) -> [String; 2] {
+        ["line", "rows"].map(|part| self.link.key(&format!("{{{sale}}}:{part}")))
+    }
+
+    async fn survey_lane(&self, sale: &SaleId, lane: u16, read: u64) -> Result<LaneReport, StoreError> {
+        let keys = [
+            self.lane_key(sale, lane, "next"),
+            self.lane_key(sale, lane, "left"),
+        ];
+        let args = [read.to_string(), LEFT_PER_CALL_MAX.to_string()];
+        let answer: Vec<String> = self.link.run("survey", &SURVEY, &keys, &args).await?;
+        let numbers: Option<Vec<u64>> = answer.iter().map(|text| text.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some([count, left_read, left @ ..]) => Ok(LaneReport {
+                count: *count,
+                newly_left: left.to_vec(),
+                left_read: *left_read,
+            }),
+            _ => Err(unreadable("survey", &answer.join(" "))),
+        }
+    }
+}
+
+fn unreadable(verb: &'static str, text: &str) -> StoreError {
+    StoreError::unknown(verb, format!("an unreadable answer: {text:?}"))
+}
+
+fn bytes(text: impl std::fmt::Display) -> Vec<u8> {
+    format!("{text}").into_bytes()
+}
+
+/// Reads `<seq>`, `<seq> l` or `<seq> a <jti> <issued> <expires> <epoch>`.
+fn parse_seat(text: &str) -> Option<Seat> {
+    let mut words = text.split(' ');
+    let seq = words.next()?.parse().ok()?;
+    let state = match words.next() {
+        None => SeatState::Waiting,
+        Some("l") => SeatState::Left,
+        Some("a") => SeatState::Admitted(Right {
+            jti: words.next()?.to_owned(),
+            issued_at: Timestamp::from_seconds(words.next()?.parse().ok()?),
+            expires_at: Timestamp::from_seconds(words.next()?.parse().ok()?),
+            epoch: words.next()?.parse().ok()?,
+        }),
+        Some(_) => return None,
+    };
+    words.next().is_none().then_some(Seat { seq, state })
+}
+
+fn parse_entered(text: &str) -> Option<Entered> {
+    let (fresh, seat) = text.split_once(' ')?;
+    Some(Entered {
+        seat: parse_seat(seat)?,
+        fresh: fresh == "1",
+    })
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn enter(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        entries: &[Entry],
+        view: LaneView,
+        now: Timestamp,
+    ) -> Result<Vec<Entered>, StoreError> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut args = vec![
+            bytes(now.seconds()),
+            bytes(view.missed_below),
+            bytes(view.numbered),
+        ];
+        for entry in entries {
+            args.push(entry.account.as_bytes().to_vec());
+            args.push(entry.ticket_seq.map(bytes).unwrap_or_default());
+        }
+        let keys = self.seat_keys(sale, lane);
+        let answers: Vec<String> = self.link.run("enter", &ENTER, &keys, &args).await?;
+        let entered: Option<Vec<Entered>> = answers.iter().map(|text| parse_entered(text)).collect();
+        entered
+            .filter(|entered| entered.len() == entries.len())
+            .ok_or_else(|| unreadable("enter", "not one place per entry"))
+    }
+
+    async fn redeem(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        redemption: &Redemption,
+    ) -> Result<Redeemed, StoreError> {
+        let right = &redemption.right;
+        let args = [
+            redemption.account.as_bytes().to_vec(),
+            bytes(redemption.seq),
+            bytes(&right.jti),
+            bytes(right.issued_at.seconds()),
+            bytes(right.expires_at.seconds()),
+            bytes(right.epoch),
+            bytes(redemption.now.seconds()),
+        ];
+        let keys = self.seat_keys(sale, lane);
+        let answer: String = self.link.run("redeem", &REDEEM, &keys, &args).await?;
+        match answer.as_str() {
+            "superseded" => Ok(Redeemed::Superseded),
+            "left" => Ok(Redeemed::Left),
+            "lapsed" => Ok(Redeemed::Lapsed),
+            seat => match parse_seat(seat).map(|seat| seat.state) {
+                Some(SeatState::Admitted(right)) => Ok(Redeemed::Admitted(right)),
+                _ => Err(unreadable("redeem", "not a right")),
+            },
+        }
+    }
+
+    async fn leave(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        account: AccountHash,
+        seq: u64,
+    ) -> Result<Departure, StoreError> {
+        let [seats, next] = self.seat_keys(sale, lane);
+        let keys = [seats, next, self.lane_key(sale, lane, "left")];
+        let args = [account.as_bytes().to_vec(), bytes(seq)];
+        let answer: String = self.link.run("leave", &LEAVE, &keys, &args).await?;
+        match answer.as_str() {
+            "left" => Ok(Departure::Left),
+            "superseded" => Ok(Departure::Superseded),
+            other => Err(unreadable("leave", other)),
+        }
+    }
+
+    async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {
+        let mut command = redis::cmd("HGET");
+        command
+            .arg(self.lane_key(sale, lane, "seats"))
+            .arg(account.as_bytes());
+        let text: Option<String> = self.link.command("seat", &command).await?;
+        text.map(|text| parse_seat(&text).ok_or_else(|| unreadable("seat", "not a seat")))
+            .transpose()
+    }
+
+    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
+        let lanes = (0u16..).zip(left_read).map(|(lane, read)| async move {
+            let asked = tokio::time::timeout(SURVEY_LIMIT, self.survey_lane(sale, lane, *read)).await;
+            match asked {
+                Ok(Ok(report)) => Some(report),
+                Ok(Err(error)) => {
+                    tracing::debug!(%sale, lane, %error, "a lane was left out of a survey");
+                    None
+                }
+                Err(_) => None,
+            }
+        });
+        futures::future::join_all(lanes).await
+    }
+
+    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
+        let [line, _] = self.line_keys(sale);
+        let args = [holder.to_owned(), lease_ms.to_string()];
+        let answer: Option<String> = self.link.run("lease", &LEASE, &[line], &args).await?;
+        answer
+            .map(|fence| fence.parse().map_err(|_| unreadable("lease", &fence)))
+            .transpose()
+    }
+
+    async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
+        let args = [rows_from.to_string(), ROWS_PER_CALL_MAX.to_string()];
+        let answer: Vec<String> = self
+            .link
+            .run("record", &RECORD, &self.line_keys(sale), &args)
+            .await?;
+        let [record, rows_total, rows @ ..] = answer.as_slice() else {
+            return Err(unreadable("record", "too short"));
+        };
+        let failed = |error: String| StoreError::untouched("record", error);
+        Ok(Recorded {
+            record: if record.is_empty() {
+                AdmissionRecord::default()
+            } else {
+                serde_json::from_str(record).map_err(|error| failed(error.to_string()))?
+            },
+            rows_total: rows_total.parse().map_err(|_| unreadable("record", rows_total))?,
+            rows: rows
+                .iter()
+                .map(|row| row_from_text(row))
+                .collect::<Result<_, _>>()
+                .map_err(failed)?,
+        })
+    }
+
+    async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError> {
+        let record =
+            serde_json::to_string(&step.record).map_err(|error| StoreError::untouched("advance", error))?;
+        let mut args = vec![
+            step.fence.to_string(),
+            step.expected_version.to_string(),
+            step.record.version.to_string(),
+            record,
+        ];
+        args.extend(step.rows.iter().map(|row| row_to_text(row)));
+        let answer: String = self
+            .link
+            .run("advance", &ADVANCE, &self.line_keys(sale), &args)
+            .await?;
+        match answer.as_str() {
+            "advanced" => Ok(Advanced::Advanced),
+            "fenced" => Ok(Advanced::Fenced),
+            "stale" => Ok(Advanced::Stale),
+            other => Err(unreadable("advance", other)),
+        }
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.link.ping().await
+    }
+}

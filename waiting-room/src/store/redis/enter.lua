@@ -1,0 +1,63 @@
+#!lua
+-- Purpose: enter: give each account its place in one lane, in order.
+-- KEYS: 1 seats (hash: account -> "<seq>" | "<seq> a <jti> <issued> <expires> <epoch>" | "<seq> l"); 2 next seq
+-- ARGV: 1 now in seconds; 2 missed below; 3 numbered; then per entry: account (16 bytes), ticket seq or ''
+-- Output: per entry "<1 if the place is new, else 0> <seat>"
+local now, missed, numbered = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if not now or not missed or not numbered or #ARGV < 5 or #ARGV % 2 == 0 then
+  return redis.error_reply('LINE enter was called with wrong arguments')
+end
+local stored_next = tonumber(redis.call('GET', KEYS[2]) or '0')
+local next = stored_next
+local written, order, answers = {}, {}, {}
+
+local function put(account, seq)
+  local text = string.format('%.0f', seq)
+  if not written[account] then
+    order[#order + 1] = account
+  end
+  written[account] = text
+  if seq >= next then
+    next = seq + 1
+  end
+  return text
+end
+
+for i = 4, #ARGV, 2 do
+  local account, ticket = ARGV[i], tonumber(ARGV[i + 1])
+  if #account ~= 16 or (ARGV[i + 1] ~= '' and not ticket) then
+    return redis.error_reply('LINE enter was called with a wrong entry')
+  end
+  local seat = written[account] or redis.call('HGET', KEYS[1], account)
+  local seq, rest = nil, nil
+  if seat then
+    seq, rest = string.match(seat, '^(%d+)(.*)$')
+    seq = tonumber(seq)
+    if not seq then
+      return redis.error_reply('LINE a seat cannot be read')
+    end
+  end
+  if ticket and ticket >= missed and (not seq or seq < ticket) then
+    answers[#answers + 1] = '0 ' .. put(account, ticket)
+  else
+    local stands = false
+    if seq and rest == '' then
+      stands = seq >= missed
+    elseif seq and rest ~= ' l' then
+      stands = tonumber(string.match(rest, '^ a %S+ %d+ (%d+) %d+$')) > now
+    end
+    if stands then
+      answers[#answers + 1] = '0 ' .. seat
+    else
+      answers[#answers + 1] = '1 ' .. put(account, math.max(next, numbered))
+    end
+  end
+end
+
+for _, account in ipairs(order) do
+  redis.call('HSET', KEYS[1], account, written[account])
+end
+if next ~= stored_next then
+  redis.call('SET', KEYS[2], string.format('%.0f', next))
+end
+return answers

@@ -1,0 +1,84 @@
+//! PURE. What becomes of a place, by what the lane knows of it.
+
+use lockgate_shared::clock::Timestamp;
+
+use super::{Departure, Entry, LaneView, Redeemed, Redemption, Right, Seat, SeatState};
+
+/// What entering does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Entering {
+    /// The account keeps this place.
+    Keep(Seat),
+    /// The place its ticket proves is written again.
+    Restore(u64),
+    /// It gets the next place.
+    Next,
+}
+
+/// What redeeming does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Redeeming {
+    /// Nothing is written.
+    Answer(Redeemed),
+    /// This right is written for the place, and answered.
+    Write(Right),
+}
+
+/// A ticket outranks what the store holds when it names a later place, or when the store holds none: tickets are
+/// signed, so the store must have lost it.
+fn ticket_is_newer(seat: Option<&Seat>, seq: u64) -> bool {
+    seat.is_none_or(|seat| seat.seq < seq)
+}
+
+pub(super) fn entering(seat: Option<&Seat>, entry: &Entry, view: LaneView, now: Timestamp) -> Entering {
+    if let Some(seq) = entry.ticket_seq
+        && seq >= view.missed_below
+        && ticket_is_newer(seat, seq)
+    {
+        return Entering::Restore(seq);
+    }
+    let Some(seat) = seat else { return Entering::Next };
+    let stands = match &seat.state {
+        SeatState::Left => false,
+        SeatState::Admitted(right) => right.expires_at > now,
+        SeatState::Waiting => seat.seq >= view.missed_below,
+    };
+    if stands {
+        Entering::Keep(seat.clone())
+    } else {
+        Entering::Next
+    }
+}
+
+pub(super) fn redeeming(seat: Option<&Seat>, redemption: &Redemption) -> Redeeming {
+    let Some(seat) = seat.filter(|seat| seat.seq >= redemption.seq) else {
+        return Redeeming::Write(redemption.right.clone());
+    };
+    if seat.seq > redemption.seq {
+        return Redeeming::Answer(Redeemed::Superseded);
+    }
+    match &seat.state {
+        SeatState::Left => Redeeming::Answer(Redeemed::Left),
+        SeatState::Waiting => Redeeming::Write(redemption.right.clone()),
+        SeatState::Admitted(right) if right.expires_at <= redemption.now => {
+            Redeeming::Answer(Redeemed::Lapsed)
+        }
+        SeatState::Admitted(right) if right.epoch < redemption.right.epoch => {
+            let fresh = redemption.right.clone();
+            Redeeming::Write(Right {
+                expires_at: right.expires_at,
+                ..fresh
+            })
+        }
+        SeatState::Admitted(right) => Redeeming::Answer(Redeemed::Admitted(right.clone())),
+    }
+}
+
+/// What leaving answers, and whether the place has to be marked and logged.
+pub(super) fn leaving(seat: Option<&Seat>, seq: u64) -> (Departure, bool) {
+    match seat {
+        Some(seat) if seat.seq > seq => (Departure::Superseded, false),
+        Some(seat) if seat.seq == seq && seat.state == SeatState::Left => (Departure::Left, false),
+        _ => (Departure::Left, true),
+    }
+}

@@ -1,0 +1,422 @@
+//! The line in a SQLite file: one transaction per verb, many verbs per commit.
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::Timestamp,
+    ids::{AccountHash, SaleId},
+    store::{StoreError, migrations::Migration, sqlite::Sqlite},
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{
+    Advanced, Departure, Entered, Entry, LEFT_PER_CALL_MAX, LaneReport, LaneView, Move, ROWS_PER_CALL_MAX,
+    Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    rules::{self, Entering, Redeeming},
+};
+use crate::{
+    admission::AdmissionRecord,
+    numbering::{row_from_text, row_to_text},
+};
+
+/// The line's tables. Times are whole seconds.
+pub const LINE_SQLITE: &[Migration] = &[Migration {
+    version: 1,
+    sql: "
+        CREATE TABLE line_seats (
+            sale TEXT NOT NULL, lane INTEGER NOT NULL, account BLOB NOT NULL, seq INTEGER NOT NULL,
+            has_left INTEGER NOT NULL DEFAULT 0, jti TEXT, issued_at INTEGER, expires_at INTEGER, epoch INTEGER,
+            PRIMARY KEY (sale, lane, account)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE line_lanes (
+            sale TEXT NOT NULL, lane INTEGER NOT NULL, next INTEGER NOT NULL, PRIMARY KEY (sale, lane)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE line_left (
+            sale TEXT NOT NULL, lane INTEGER NOT NULL, position INTEGER NOT NULL, seq INTEGER NOT NULL,
+            PRIMARY KEY (sale, lane, position)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE line_records (
+            sale TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL DEFAULT 0, record TEXT,
+            fence INTEGER NOT NULL DEFAULT 0, holder TEXT, lease_until_ms INTEGER NOT NULL DEFAULT 0
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE line_rows (
+            sale TEXT NOT NULL, position INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (sale, position)
+        ) STRICT, WITHOUT ROWID;
+    ",
+}];
+
+/// The line in SQLite.
+#[derive(Clone)]
+pub struct SqliteStore {
+    db: Sqlite,
+}
+
+impl SqliteStore {
+    /// Over an open database that has [`LINE_SQLITE`] applied.
+    #[must_use]
+    pub fn new(db: Sqlite) -> Self {
+        Self { db }
+    }
+}
+
+/// One lane inside a transaction.
+struct Lane<'a> {
+    db: &'a Connection,
+    sale: &'a str,
+    lane: u16,
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column)
+        .map(|number| u64::try_from(number).unwrap_or(0))
+}
+
+fn read_seat(row: &Row<'_>) -> rusqlite::Result<Seat> {
+    let jti: Option<String> = row.get(2)?;
+    let state = match jti {
+        _ if row.get(1)? => SeatState::Left,
+        None => SeatState::Waiting,
+        Some(jti) => SeatState::Admitted(Right {
+            jti,
+            issued_at: Timestamp::from_seconds(row.get(3)?),
+            expires_at: Timestamp::from_seconds(row.get(4)?),
+            epoch: row.get(5)?,
+        }),
+    };
+    Ok(Seat {
+        seq: unsigned(row, 0)?,
+        state,
+    })
+}
+
+impl Lane<'_> {
+    fn seat(&self, account: AccountHash) -> rusqlite::Result<Option<Seat>> {
+        self.db
+            .prepare_cached(
+                "SELECT seq, has_left, jti, issued_at, expires_at, epoch FROM line_seats
+                 WHERE sale = ?1 AND lane = ?2 AND account = ?3",
+            )?
+            .query_row(params![self.sale, self.lane, account.as_bytes()], read_seat)
+            .optional()
+    }
+
+    fn next(&self) -> rusqlite::Result<u64> {
+        self.db
+            .prepare_cached("SELECT next FROM line_lanes WHERE sale = ?1 AND lane = ?2")?
+            .query_row(params![self.sale, self.lane], |row| unsigned(row, 0))
+            .optional()
+            .map(|next| next.unwrap_or(0))
+    }
+
+    fn put(&self, account: AccountHash, seat: &Seat) -> rusqlite::Result<()> {
+        let right = match &seat.state {
+            SeatState::Admitted(right) => Some(right),
+            SeatState::Waiting | SeatState::Left => None,
+        };
+        self.db
+            .prepare_cached("INSERT OR REPLACE INTO line_seats VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?
+            .execute(params![
+                self.sale,
+                self.lane,
+                account.as_bytes(),
+                signed(seat.seq),
+                seat.state == SeatState::Left,
+                right.map(|right| &right.jti),
+                right.map(|right| right.issued_at.seconds()),
+                right.map(|right| right.expires_at.seconds()),
+                right.map(|right| right.epoch),
+            ])?;
+        self.db
+            .prepare_cached(
+                "INSERT INTO line_lanes VALUES (?1, ?2, ?3) ON CONFLICT (sale, lane)
+                 DO UPDATE SET next = max(next, excluded.next)",
+            )?
+            .execute(params![self.sale, self.lane, signed(seat.seq.saturating_add(1))])?;
+        Ok(())
+    }
+
+    fn enter(&self, entry: &Entry, view: LaneView, now: Timestamp) -> rusqlite::Result<Entered> {
+        let held = self.seat(entry.account)?;
+        let (seq, fresh) = match rules::entering(held.as_ref(), entry, view, now) {
+            Entering::Keep(seat) => return Ok(Entered { seat, fresh: false }),
+            Entering::Restore(seq) => (seq, false),
+            Entering::Next => (self.next()?.max(view.numbered), true),
+        };
+        let seat = Seat {
+            seq,
+            state: SeatState::Waiting,
+        };
+        self.put(entry.account, &seat)?;
+        Ok(Entered { seat, fresh })
+    }
+
+    fn redeem(&self, redemption: &Redemption) -> rusqlite::Result<Redeemed> {
+        let held = self.seat(redemption.account)?;
+        match rules::redeeming(held.as_ref(), redemption) {
+            Redeeming::Answer(answer) => Ok(answer),
+            Redeeming::Write(right) => {
+                let state = SeatState::Admitted(right.clone());
+                self.put(
+                    redemption.account,
+                    &Seat {
+                        seq: redemption.seq,
+                        state,
+                    },
+                )?;
+                Ok(Redeemed::Admitted(right))
+            }
+        }
+    }
+
+    fn leave(&self, account: AccountHash, seq: u64) -> rusqlite::Result<Departure> {
+        let (departure, writes) = rules::leaving(self.seat(account)?.as_ref(), seq);
+        if writes {
+            self.put(
+                account,
+                &Seat {
+                    seq,
+                    state: SeatState::Left,
+                },
+            )?;
+            self.db
+                .prepare_cached(
+                    "INSERT INTO line_left SELECT ?1, ?2, coalesce(max(position), -1) + 1, ?3
+                     FROM line_left WHERE sale = ?1 AND lane = ?2",
+                )?
+                .execute(params![self.sale, self.lane, signed(seq)])?;
+        }
+        Ok(departure)
+    }
+
+    fn survey(&self, read: u64) -> rusqlite::Result<LaneReport> {
+        let logged: u64 = self
+            .db
+            .prepare_cached(
+                "SELECT coalesce(max(position), -1) + 1 FROM line_left WHERE sale = ?1 AND lane = ?2",
+            )?
+            .query_row(params![self.sale, self.lane], |row| unsigned(row, 0))?;
+        let from = if read > logged { 0 } else { read };
+        let newly_left: Vec<u64> = self
+            .db
+            .prepare_cached(
+                "SELECT seq FROM line_left WHERE sale = ?1 AND lane = ?2 AND position >= ?3
+                 ORDER BY position LIMIT ?4",
+            )?
+            .query_map(
+                params![self.sale, self.lane, signed(from), LEFT_PER_CALL_MAX as i64],
+                |row| unsigned(row, 0),
+            )?
+            .collect::<rusqlite::Result<_>>()?;
+        let left_read = from + newly_left.len() as u64;
+        Ok(LaneReport {
+            count: self.next()?,
+            newly_left,
+            left_read,
+        })
+    }
+}
+
+fn lease(db: &Connection, sale: &str, holder: &str, lease_ms: u64) -> rusqlite::Result<Option<u64>> {
+    // One statement: take it where it is free or ours, and raise the fence unless it was ours without a gap.
+    db.prepare_cached(
+        "INSERT INTO line_records (sale, fence, holder, lease_until_ms)
+         VALUES (?1, 1, ?2, CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?3)
+         ON CONFLICT (sale) DO UPDATE SET
+            fence = fence + (lease_until_ms <= CAST(unixepoch('subsec') * 1000 AS INTEGER)),
+            holder = excluded.holder, lease_until_ms = excluded.lease_until_ms
+         WHERE holder IS excluded.holder OR lease_until_ms <= CAST(unixepoch('subsec') * 1000 AS INTEGER)
+         RETURNING fence",
+    )?
+    .query_row(params![sale, holder, signed(lease_ms)], |row| unsigned(row, 0))
+    .optional()
+}
+
+fn corrupt(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
+}
+
+fn record(db: &Connection, sale: &str, rows_from: usize) -> rusqlite::Result<Recorded> {
+    // One read transaction: the record and the rows that came with it belong together.
+    let rows_from = i64::try_from(rows_from).unwrap_or(i64::MAX);
+    let tx = db.unchecked_transaction()?;
+    let text: Option<String> = tx
+        .prepare_cached("SELECT record FROM line_records WHERE sale = ?1")?
+        .query_row([sale], |row| row.get(0))
+        .optional()?
+        .flatten();
+    let rows_total = tx
+        .prepare_cached("SELECT count(*) FROM line_rows WHERE sale = ?1")?
+        .query_row([sale], |row| unsigned(row, 0))?;
+    let rows: Vec<Vec<u64>> = tx
+        .prepare_cached(
+            "SELECT counts FROM line_rows WHERE sale = ?1 AND position >= ?2 ORDER BY position LIMIT ?3",
+        )?
+        .query_map(params![sale, rows_from, ROWS_PER_CALL_MAX as i64], |row| {
+            row_from_text(row.get_ref(0)?.as_str()?).map_err(corrupt)
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let record = match text {
+        Some(text) => serde_json::from_str(&text).map_err(corrupt)?,
+        None => AdmissionRecord::default(),
+    };
+    Ok(Recorded {
+        record,
+        rows_total: usize::try_from(rows_total).unwrap_or(usize::MAX),
+        rows,
+    })
+}
+
+fn advance(db: &Connection, sale: &str, step: &Move) -> rusqlite::Result<Advanced> {
+    let held: Option<(u64, u64)> = db
+        .prepare_cached("SELECT fence, version FROM line_records WHERE sale = ?1")?
+        .query_row([sale], |row| Ok((unsigned(row, 0)?, unsigned(row, 1)?)))
+        .optional()?;
+    let (fence, version) = held.unwrap_or((0, 0));
+    if fence != step.fence {
+        return Ok(Advanced::Fenced);
+    }
+    if version != step.expected_version {
+        return Ok(Advanced::Stale);
+    }
+    let record = serde_json::to_string(&step.record).map_err(corrupt)?;
+    db.prepare_cached(
+        "INSERT INTO line_records (sale, version, record) VALUES (?1, ?2, ?3)
+         ON CONFLICT (sale) DO UPDATE SET version = excluded.version, record = excluded.record",
+    )?
+    .execute(params![sale, signed(step.record.version), record])?;
+    for row in &step.rows {
+        db.prepare_cached(
+            "INSERT INTO line_rows SELECT ?1, coalesce(max(position), -1) + 1, ?2 FROM line_rows WHERE sale = ?1",
+        )?
+        .execute(params![sale, row_to_text(row)])?;
+    }
+    Ok(Advanced::Advanced)
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn enter(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        entries: &[Entry],
+        view: LaneView,
+        now: Timestamp,
+    ) -> Result<Vec<Entered>, StoreError> {
+        let (sale, entries) = (sale.clone(), entries.to_vec());
+        let op = move |db: &Connection| {
+            let lane = Lane {
+                db,
+                sale: sale.as_str(),
+                lane,
+            };
+            entries.iter().map(|entry| lane.enter(entry, view, now)).collect()
+        };
+        self.db.write("enter", op).await
+    }
+
+    async fn redeem(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        redemption: &Redemption,
+    ) -> Result<Redeemed, StoreError> {
+        let (sale, redemption) = (sale.clone(), redemption.clone());
+        let op = move |db: &Connection| {
+            Lane {
+                db,
+                sale: sale.as_str(),
+                lane,
+            }
+            .redeem(&redemption)
+        };
+        self.db.write("redeem", op).await
+    }
+
+    async fn leave(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        account: AccountHash,
+        seq: u64,
+    ) -> Result<Departure, StoreError> {
+        let sale = sale.clone();
+        let op = move |db: &Connection| {
+            Lane {
+                db,
+                sale: sale.as_str(),
+                lane,
+            }
+            .leave(account, seq)
+        };
+        self.db.write("leave", op).await
+    }
+
+    async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {
+        let sale = sale.clone();
+        let op = move |db: &Connection| {
+            Lane {
+                db,
+                sale: sale.as_str(),
+                lane,
+            }
+            .seat(account)
+        };
+        self.db.read("seat", op).await
+    }
+
+    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
+        let (sale, left_read) = (sale.clone(), left_read.to_vec());
+        let lanes = left_read.len();
+        let op = move |db: &Connection| -> rusqlite::Result<Vec<LaneReport>> {
+            let lanes = (0u16..).zip(left_read);
+            lanes
+                .map(|(lane, read)| {
+                    Lane {
+                        db,
+                        sale: sale.as_str(),
+                        lane,
+                    }
+                    .survey(read)
+                })
+                .collect()
+        };
+        match self.db.read("survey", op).await {
+            Ok(reports) => reports.into_iter().map(Some).collect(),
+            Err(error) => {
+                tracing::debug!(%error, "no lane could be surveyed");
+                vec![None; lanes]
+            }
+        }
+    }
+
+    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
+        let (sale, holder) = (sale.clone(), holder.to_owned());
+        self.db
+            .write("lease", move |db| lease(db, sale.as_str(), &holder, lease_ms))
+            .await
+    }
+
+    async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
+        let sale = sale.clone();
+        self.db
+            .read("record", move |db| record(db, sale.as_str(), rows_from))
+            .await
+    }
+
+    async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError> {
+        let (sale, step) = (sale.clone(), step.clone());
+        self.db
+            .write("advance", move |db| advance(db, sale.as_str(), &step))
+            .await
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.db
+            .read("ping", |db| db.query_row("SELECT 1", [], |_| Ok(())))
+            .await
+    }
+}

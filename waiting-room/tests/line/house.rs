@@ -1,0 +1,434 @@
+//! A waiting room for one test: real store, clock set by hand, a gate that only counts stock.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use async_trait::async_trait;
+use axum::{Json, Router, body::Body, routing::get};
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use lockgate_shared::{
+    catalog::{Catalog, MemoryCatalog},
+    clock::{Clock as _, Timestamp},
+    edge::layers::guard,
+    gate::{AUDIENCE, GateClient, ItemStock, StockSnapshot},
+    ids::{AccountHash, SaleId},
+    keys::KeyRing,
+    operator::{OperatorKeys, Role},
+    sale::{EXAMPLE_TOML, SaleDefinition, parse_toml},
+    service_token::ServiceSigner,
+    store::{StoreError, redis::RedisLink, sqlite::Sqlite},
+    testing::{ManualClock, PrivateRedis, demo_ring, eventually},
+};
+use lockgate_waiting_room::{
+    App, AppParts, operator_router, router, run,
+    store::{
+        Advanced, Departure, Entered, Entry, LINE_SQLITE, LaneReport, LaneView, Move, Recorded, Redeemed,
+        Redemption, RedisStore, Seat, SqliteStore, Store,
+    },
+};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+/// The key of an operator.
+pub(crate) const OPERATOR: &str = "operator-operator-operator-operator";
+/// The key of a viewer.
+pub(crate) const VIEWER: &str = "viewer-viewer-viewer-viewer-viewer-vi";
+/// The shop's eligibility secret.
+pub(crate) const SHOP_SECRET: [u8; 32] = *b"an eligibility secret of the sho";
+
+/// Counts what shoppers cause at the store, and can silence one lane.
+pub(crate) struct Watched {
+    inner: Arc<dyn Store>,
+    calls: AtomicUsize,
+    silent: Mutex<Option<usize>>,
+}
+
+impl Watched {
+    fn count(&self) -> &Arc<dyn Store> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        &self.inner
+    }
+}
+
+#[async_trait]
+impl Store for Watched {
+    async fn enter(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        entries: &[Entry],
+        view: LaneView,
+        now: Timestamp,
+    ) -> Result<Vec<Entered>, StoreError> {
+        self.count().enter(sale, lane, entries, view, now).await
+    }
+    async fn redeem(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        redemption: &Redemption,
+    ) -> Result<Redeemed, StoreError> {
+        self.count().redeem(sale, lane, redemption).await
+    }
+    async fn leave(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        account: AccountHash,
+        seq: u64,
+    ) -> Result<Departure, StoreError> {
+        self.count().leave(sale, lane, account, seq).await
+    }
+    async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {
+        self.count().seat(sale, lane, account).await
+    }
+    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
+        let mut reports = self.inner.survey(sale, left_read).await;
+        if let Some(lane) = *self.silent.lock().unwrap() {
+            reports[lane] = None;
+        }
+        reports
+    }
+    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
+        self.inner.lease(sale, holder, lease_ms).await
+    }
+    async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
+        self.inner.record(sale, rows_from).await
+    }
+    async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError> {
+        self.inner.advance(sale, step).await
+    }
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.inner.ping().await
+    }
+}
+
+/// What all processes of a test share.
+pub(crate) struct Site {
+    store: Arc<dyn Store>,
+    catalog: Arc<Catalog>,
+    pub(crate) clock: ManualClock,
+    pub(crate) stock: Arc<Mutex<StockSnapshot>>,
+    pub(crate) ring: Arc<KeyRing>,
+    pub(crate) redis: Option<PrivateRedis>,
+    _dir: tempfile::TempDir,
+}
+
+/// Where the line is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Backend {
+    Sqlite,
+    Redis,
+}
+
+/// One process.
+pub(crate) struct House {
+    pub(crate) app: Arc<App>,
+    shoppers: Router,
+    operators: Router,
+    watched: Arc<Watched>,
+    running: tokio::task::JoinHandle<()>,
+    _stop: tokio::sync::watch::Sender<bool>,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Status and problem code.
+    pub(crate) fn refusal(&self) -> (u16, String) {
+        (
+            self.status.as_u16(),
+            self.json()["code"].as_str().unwrap_or_default().to_owned(),
+        )
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// The sale of the tests: doors open, opening in a minute, 4 lanes, 10 admissions a second, turns of 60 s.
+pub(crate) fn sale() -> SaleDefinition {
+    let mut sale = parse_toml("example", EXAMPLE_TOML).unwrap();
+    sale.lanes = 4;
+    sale.entry = lockgate_shared::sale::EntryRule::Open;
+    sale.eligibility_keys.clear();
+    sale.admission.rate_per_minute = 600;
+    sale.admission.burst = 10;
+    sale.admission.turn_seconds = 60;
+    sale
+}
+
+/// The same for customers of the shop only.
+pub(crate) fn sale_for_customers() -> SaleDefinition {
+    let mut customers = parse_toml("example", EXAMPLE_TOML).unwrap();
+    customers.admission = sale().admission;
+    customers.lanes = 4;
+    customers
+}
+
+/// Before the opening, doors open.
+pub(crate) fn before_opening() -> Timestamp {
+    sale().opens_at.minus_seconds(60)
+}
+
+fn stock_of(sale: &SaleDefinition, available: u32) -> StockSnapshot {
+    let item = |item: &lockgate_shared::sale::Item| ItemStock {
+        item: item.item.clone(),
+        stock: item.stock,
+        available: available.min(item.stock),
+        held: item.stock - available.min(item.stock),
+        sold: 0,
+    };
+    StockSnapshot {
+        items: sale.items.iter().map(item).collect(),
+        total_left: None,
+        holders: Vec::new(),
+    }
+}
+
+impl Site {
+    /// A site with one sale.
+    pub(crate) async fn open(backend: Backend, definition: SaleDefinition, now: Timestamp) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut redis = None;
+        let store: Arc<dyn Store> = match backend {
+            Backend::Sqlite => {
+                let db = Sqlite::open(&dir.path().join("line.db"), &[("line", LINE_SQLITE)]).unwrap();
+                Arc::new(SqliteStore::new(db))
+            }
+            Backend::Redis => {
+                let server = PrivateRedis::start().await;
+                let link = RedisLink::connect(server.url(), "t:").await.unwrap();
+                redis = Some(server);
+                Arc::new(RedisStore::new(link))
+            }
+        };
+        let clock = ManualClock::at(now);
+        let catalog = Arc::new(Catalog::new(
+            Arc::new(MemoryCatalog::default()),
+            Arc::new(clock.clone()),
+        ));
+        let stock = Arc::new(Mutex::new(stock_of(&definition, u32::MAX)));
+        catalog.apply(definition, None).await.unwrap();
+        Self {
+            store,
+            catalog,
+            clock,
+            stock,
+            ring: Arc::new(demo_ring()),
+            redis,
+            _dir: dir,
+        }
+    }
+
+    /// Starts a process on it.
+    pub(crate) fn start(&self, process_id: &str) -> House {
+        let watched = Arc::new(Watched {
+            inner: Arc::clone(&self.store),
+            calls: AtomicUsize::new(0),
+            silent: Mutex::new(None),
+        });
+        let stock = Arc::clone(&self.stock);
+        let answer = move || {
+            let stock = stock.lock().unwrap().clone();
+            async move { Json(stock) }
+        };
+        let gate = Router::new().route("/gate/v1/sales/{sale}/stock", get(answer));
+        let clock = Arc::new(self.clock.clone());
+        let signer = Arc::new(ServiceSigner::new(Arc::clone(&self.ring), AUDIENCE));
+        let mut keys = OperatorKeys::default();
+        keys.add(Role::Operator, OPERATOR).unwrap();
+        keys.add(Role::Viewer, VIEWER).unwrap();
+        let parts = AppParts {
+            catalog: Arc::clone(&self.catalog),
+            store: Arc::clone(&watched) as Arc<dyn Store>,
+            ring: Arc::clone(&self.ring),
+            gate: GateClient::in_process(gate, signer, clock.clone()),
+            clock,
+            public_url: "http://127.0.0.1:8080".into(),
+            operator_keys: Arc::new(keys),
+            process_id: process_id.into(),
+        };
+        let app = Arc::new(App::with_environment(parts, Box::new(environment)));
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let running = tokio::spawn(run(Arc::clone(&app), stopped));
+        let (shoppers, operators) = (
+            guard(router(Arc::clone(&app))),
+            guard(operator_router(Arc::clone(&app))),
+        );
+        House {
+            app,
+            shoppers,
+            operators,
+            watched,
+            running,
+            _stop: stop,
+        }
+    }
+
+    /// Moves time to `seconds` after the opening.
+    pub(crate) fn set_after_opening(&self, seconds: u64) {
+        let target = sale().opens_at.plus_seconds(seconds);
+        self.clock
+            .advance_ms((target.micros() - self.clock.now().micros()) / 1_000);
+    }
+
+    /// Says how many units of each item are free; the others are held.
+    pub(crate) fn set_available(&self, available: u32) {
+        *self.stock.lock().unwrap() = stock_of(&sale(), available);
+    }
+}
+
+fn environment(name: &str) -> Option<String> {
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+    (name == "SHOP_ELIGIBILITY_KEY").then(|| URL_SAFE_NO_PAD.encode(SHOP_SECRET))
+}
+
+/// The shop's word for `account`.
+pub(crate) fn eligibility(account: &str, exp: i64) -> String {
+    let mut header = Header::new(Algorithm::HS256);
+    header.kid = Some("shop-1".into());
+    let claims = json!({"sub": account, "aud": "phone-drop", "exp": exp});
+    jsonwebtoken::encode(&header, &claims, &EncodingKey::from_secret(&SHOP_SECRET).unwrap()).unwrap()
+}
+
+impl House {
+    /// Sends a request as it is.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let router = if request.uri().path().starts_with("/operator") {
+            &self.operators
+        } else {
+            &self.shoppers
+        };
+        let response = router.clone().oneshot(request).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        Answer {
+            status,
+            headers,
+            text: String::from_utf8(bytes.to_vec()).unwrap(),
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request = Request::get(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn post_json(&self, path: &str, body: &Value, headers: &[(&str, &str)]) -> Answer {
+        self.call("POST", path, body, headers).await
+    }
+
+    pub(crate) async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        body: &Value,
+        headers: &[(&str, &str)],
+    ) -> Answer {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(Body::from(body.to_string())).unwrap())
+            .await
+    }
+
+    pub(crate) async fn post_form(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request =
+            Request::post(path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(Body::from(body.to_owned())).unwrap())
+            .await
+    }
+
+    /// Enters anonymously; the ticket.
+    pub(crate) async fn enter(&self) -> String {
+        let answer = self.post_json("/sale/phone-drop/enter", &json!({}), &[]).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        answer.json()["ticket"].as_str().unwrap().to_owned()
+    }
+
+    /// A call that carries a ticket.
+    pub(crate) async fn with_ticket(&self, verb: &str, ticket: &str) -> Answer {
+        let bearer = format!("Bearer {ticket}");
+        let path = format!("/sale/phone-drop/{verb}");
+        if verb == "status" {
+            return self.get(&path, &[("authorization", &bearer)]).await;
+        }
+        self.post_json(&path, &json!({}), &[("authorization", &bearer)])
+            .await
+    }
+
+    /// The personal status.
+    pub(crate) async fn status(&self, ticket: &str) -> Value {
+        let answer = self.with_ticket("status", ticket).await;
+        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+        answer.json()
+    }
+
+    /// The public status.
+    pub(crate) async fn board(&self) -> Value {
+        self.get("/sale/phone-drop/status", &[]).await.json()
+    }
+
+    /// Waits until the ticket's state is `state`.
+    pub(crate) async fn until_state(&self, ticket: &str, state: &str) -> Value {
+        eventually(state, 10, async || self.status(ticket).await["state"] == state).await;
+        self.status(ticket).await
+    }
+
+    /// Waits until the board shows `number`.
+    pub(crate) async fn until_serving(&self, number: u64) {
+        eventually("now_serving", 10, async || {
+            self.board().await["now_serving"] == number
+        })
+        .await;
+    }
+
+    /// Acts as an operator.
+    pub(crate) async fn operate(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let bearer = format!("Bearer {OPERATOR}");
+        let path = format!("/operator/v1/sales/phone-drop{path}");
+        self.call(method, &path, body, &[("authorization", &bearer)])
+            .await
+    }
+
+    /// Store calls that shoppers have caused.
+    pub(crate) fn calls(&self) -> usize {
+        self.watched.calls.load(Ordering::SeqCst)
+    }
+
+    /// Lets surveys of one lane go unanswered, or answered again.
+    pub(crate) fn silence(&self, lane: Option<usize>) {
+        *self.watched.silent.lock().unwrap() = lane;
+    }
+
+    /// Ends the process as a kill would: nothing is handed over.
+    pub(crate) fn kill(&self) {
+        self.running.abort();
+    }
+}

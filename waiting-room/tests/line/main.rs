@@ -1,0 +1,15 @@
+//! The waiting room over HTTP, with real stores and a gate that answers for the stock alone.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
+mod house;
+mod journeys;
+mod operators;
+mod pages;
+mod processes;
+mod refusals;
