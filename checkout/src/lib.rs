@@ -1,1 +1,66 @@
-//! Placeholder.
+//! Checkout: orders and money.
+//!
+//! # Layout
+//!
+//! | to find | look in |
+//! |---|---|
+//! | what each verb does | [`app`] (claim, order, pay, cancel, notify, callback), [`books`] |
+//! | the rules, pure | [`order`], [`payment`], [`refund`], [`claim`] |
+//! | how a token, an access key is checked | [`token`], `access` |
+//! | what is refused without asking the gate | [`stock_view`] |
+//! | from the gate's records to orders; from an order's decision to its end | [`intake`], [`settler`] |
+//! | where orders are kept | [`store`] |
+//! | payment gateways, webhooks | [`gateways`] |
+//! | the routes | `http`; every refusal's code is in `refusals` |
+//!
+//! One id names claim, hold and order. The gate keeps the claim with a memo and answers a repeated one the same for
+//! ever, so there is no table of idempotency keys. The order decides, the gate follows: see [`order`].
+
+mod access;
+pub mod app;
+pub mod books;
+pub mod claim;
+pub mod gateways;
+mod http;
+pub mod intake;
+pub mod order;
+pub mod payment;
+pub mod refund;
+mod refusals;
+pub mod settler;
+pub mod stock_view;
+pub mod store;
+pub mod token;
+
+use std::sync::Arc;
+
+use lockgate_shared::store::StoreError;
+use tokio::sync::watch;
+
+pub use self::{
+    app::{App, AppParts},
+    gateways::{
+        Gateway,
+        simulated::{self, Simulated},
+    },
+    http::{operator_router, router},
+    store::{
+        Store,
+        postgres::{ORDERS_POSTGRES, PostgresStore},
+        sqlite::{ORDERS_SQLITE, SqliteStore},
+    },
+};
+
+/// Runs every loop of checkout until `stop` is true: intake, settler, and the renewal of the stock view.
+pub async fn run(app: Arc<App>, stop: watch::Receiver<bool>) {
+    let view = app.stock.run(&app.catalog, &app.gate, &*app.clock, stop.clone());
+    tokio::join!(intake::run(Arc::clone(&app), stop.clone()), settler::run(Arc::clone(&app), stop), view,);
+}
+
+/// Whether checkout can do its work: its store answers.
+///
+/// # Errors
+/// It does not.
+pub async fn ready(app: &App) -> Result<(), StoreError> {
+    app.store.ping().await
+}

@@ -145,10 +145,7 @@ mod tests {
 
     fn header_json(more: &str) -> String {
         let ring = demo_ring();
-        format!(
-            r#"{{"alg":"HS256","typ":"{TYP}","kid":"{}"{more}}}"#,
-            ring.active().kid()
-        )
+        format!(r#"{{"alg":"HS256","typ":"{TYP}","kid":"{}"{more}}}"#, ring.active().kid())
     }
 
     #[test]
@@ -173,39 +170,20 @@ mod tests {
             r#","jwk":{"kty":"oct","k":"AAAA"}"#,
             r#","alg":"HS256""#,
         ] {
-            assert!(
-                verify_at(&resigned(Some(&header_json(more)), None), NOW).is_err(),
-                "{more}"
-            );
+            assert!(verify_at(&resigned(Some(&header_json(more)), None), NOW).is_err(), "{more}");
         }
         let ring = demo_ring();
-        for alg in [
-            "none", "None", "NONE", "nOnE", "HS512", "RS256", "EdDSA", "", "hs256",
-        ] {
-            let header = format!(
-                r#"{{"alg":"{alg}","typ":"{TYP}","kid":"{}"}}"#,
-                ring.active().kid()
-            );
+        for alg in ["none", "None", "NONE", "nOnE", "HS512", "RS256", "EdDSA", "", "hs256"] {
+            let header = format!(r#"{{"alg":"{alg}","typ":"{TYP}","kid":"{}"}}"#, ring.active().kid());
             assert!(verify_at(&resigned(Some(&header), None), NOW).is_err(), "{alg}");
         }
         for kid in ["../../dev/null", "' OR 1=1 --", "$(id)", "", "k9"] {
             let header = format!(r#"{{"alg":"HS256","typ":"{TYP}","kid":"{kid}"}}"#);
-            assert_eq!(
-                verify_at(&resigned(Some(&header), None), NOW),
-                Err(JwtError::UnknownKey),
-                "{kid}"
-            );
+            assert_eq!(verify_at(&resigned(Some(&header), None), NOW), Err(JwtError::UnknownKey), "{kid}");
         }
         for typ in ["JWT", "lockgate-service+jwt", "at+jwt"] {
-            let header = format!(
-                r#"{{"alg":"HS256","typ":"{typ}","kid":"{}"}}"#,
-                ring.active().kid()
-            );
-            assert_eq!(
-                verify_at(&resigned(Some(&header), None), NOW),
-                Err(JwtError::Malformed),
-                "{typ}"
-            );
+            let header = format!(r#"{{"alg":"HS256","typ":"{typ}","kid":"{}"}}"#, ring.active().kid());
+            assert_eq!(verify_at(&resigned(Some(&header), None), NOW), Err(JwtError::Malformed), "{typ}");
         }
     }
 
@@ -218,35 +196,14 @@ mod tests {
         };
         let later = (NOW + 600).to_string();
         assert!(verify_at(&resigned(None, Some(&claims(&later, ""))), NOW).is_ok());
-        for exp in [
-            "\"1900000000\"",
-            "-1",
-            "1e300",
-            "null",
-            "true",
-            "[]",
-            "9999999999999999999999",
-        ] {
-            assert!(
-                verify_at(&resigned(None, Some(&claims(exp, ""))), NOW).is_err(),
-                "{exp}"
-            );
+        for exp in ["\"1900000000\"", "-1", "1e300", "null", "true", "[]", "9999999999999999999999"] {
+            assert!(verify_at(&resigned(None, Some(&claims(exp, ""))), NOW).is_err(), "{exp}");
         }
-        for more in [
-            r#","exp":1900000000"#,
-            r#","sub":"CQkJCQkJCQkJCQkJCQkJCQ""#,
-            r#","admin":true"#,
-        ] {
-            assert!(
-                verify_at(&resigned(None, Some(&claims(&later, more))), NOW).is_err(),
-                "{more}"
-            );
+        for more in [r#","exp":1900000000"#, r#","sub":"CQkJCQkJCQkJCQkJCQkJCQ""#, r#","admin":true"#] {
+            assert!(verify_at(&resigned(None, Some(&claims(&later, more))), NOW).is_err(), "{more}");
         }
         let foreign = claims(&later, "").replace("lockgate-checkout", "other");
-        assert_eq!(
-            verify_at(&resigned(None, Some(&foreign)), NOW),
-            Err(JwtError::Malformed)
-        );
+        assert_eq!(verify_at(&resigned(None, Some(&foreign)), NOW), Err(JwtError::Malformed));
     }
 
     #[test]
@@ -263,11 +220,8 @@ mod tests {
         let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let index = alphabet.find(last).unwrap();
         for twin in (index & !3)..(index & !3) + 4 {
-            let spelled = format!(
-                "{message}.{}{}",
-                &signature[..signature.len() - 1],
-                &alphabet[twin..=twin]
-            );
+            let spelled =
+                format!("{message}.{}{}", &signature[..signature.len() - 1], &alphabet[twin..=twin]);
             assert_eq!(verify_at(&spelled, NOW).is_ok(), twin == index);
         }
     }

@@ -41,10 +41,7 @@ impl Timestamp {
     /// This moment, later by `span`.
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {
-        Self::from_micros(
-            self.0
-                .saturating_add(i64::try_from(span.as_micros()).unwrap_or(i64::MAX)),
-        )
+        Self::from_micros(self.0.saturating_add(i64::try_from(span.as_micros()).unwrap_or(i64::MAX)))
     }
 
     /// This moment, later by `seconds`.
@@ -56,9 +53,7 @@ impl Timestamp {
     /// This moment, earlier by `seconds`; never before the epoch.
     #[must_use]
     pub fn minus_seconds(self, seconds: u64) -> Self {
-        let micros = i64::try_from(seconds)
-            .unwrap_or(i64::MAX)
-            .saturating_mul(1_000_000);
+        let micros = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000);
         Self::from_micros(self.0.saturating_sub(micros))
     }
 
@@ -73,9 +68,8 @@ impl Timestamp {
     /// # Errors
     /// What is wrong with the text, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let moment: jiff::Timestamp = text
-            .parse()
-            .map_err(|_| format!("'{text}' is not a time such as 2026-12-01T10:00:00Z"))?;
+        let moment: jiff::Timestamp =
+            text.parse().map_err(|_| format!("'{text}' is not a time such as 2026-12-01T10:00:00Z"))?;
         let micros = moment.as_microsecond();
         if !(0..=LAST_MICROS).contains(&micros) {
             return Err(format!("'{text}' is outside the years 1970 to 9999"));
@@ -133,13 +127,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_time() {
-        for text in [
-            "",
-            "tomorrow",
-            "2026-13-01T00:00:00Z",
-            "1960-01-01T00:00:00Z",
-            "2026-12-01T10:00:00",
-        ] {
+        for text in ["", "tomorrow", "2026-13-01T00:00:00Z", "1960-01-01T00:00:00Z", "2026-12-01T10:00:00"] {
             assert!(Timestamp::parse(text).is_err(), "{text}");
         }
     }

@@ -92,14 +92,9 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     };
     check_idempotency_key(value.as_bytes())?;
     if given.next().is_some() {
-        return Err(Problem::malformed(
-            "Idempotency-Key is given twice; send it once.",
-        ));
+        return Err(Problem::malformed("Idempotency-Key is given twice; send it once."));
     }
-    value
-        .to_str()
-        .map(Some)
-        .map_err(|_| Problem::malformed("Idempotency-Key is not visible ASCII."))
+    value.to_str().map(Some).map_err(|_| Problem::malformed("Idempotency-Key is not visible ASCII."))
 }
 
 /// Checks an idempotency key wherever it came from (header or form field).
@@ -130,21 +125,12 @@ mod tests {
 
     #[test]
     fn bearer_is_exact_about_its_form() {
-        assert_eq!(
-            bearer(&headers(&[("authorization", "bearer  abc ")])).unwrap(),
-            Some("abc")
-        );
+        assert_eq!(bearer(&headers(&[("authorization", "bearer  abc ")])).unwrap(), Some("abc"));
         assert_eq!(bearer(&headers(&[])).unwrap(), None);
         for bad in ["Basic abc", "Bearer", "Bearer ", "abc"] {
             assert!(bearer(&headers(&[("authorization", bad)])).is_err(), "{bad}");
         }
-        assert!(
-            bearer(&headers(&[
-                ("authorization", "Bearer a"),
-                ("authorization", "Bearer b")
-            ]))
-            .is_err()
-        );
+        assert!(bearer(&headers(&[("authorization", "Bearer a"), ("authorization", "Bearer b")])).is_err());
     }
 
     #[test]
@@ -157,10 +143,7 @@ mod tests {
 
     #[test]
     fn idempotency_keys_are_bounded() {
-        assert_eq!(
-            idempotency_key(&headers(&[("idempotency-key", "k-1")])).unwrap(),
-            Some("k-1")
-        );
+        assert_eq!(idempotency_key(&headers(&[("idempotency-key", "k-1")])).unwrap(), Some("k-1"));
         for bad in ["", "a b", &"k".repeat(129)] {
             assert!(check_idempotency_key(bad.as_bytes()).is_err(), "{bad}");
         }

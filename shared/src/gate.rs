@@ -218,11 +218,7 @@ impl GateClient {
     /// A client over `service`, signing with `signer` (made for [`AUDIENCE`]).
     #[must_use]
     pub fn new(service: GateService, signer: Arc<ServiceSigner>, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            service,
-            signer,
-            clock,
-        }
+        Self { service, signer, clock }
     }
 
     /// A client over the gate's own router, in the same process.
@@ -270,12 +266,7 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`]; commit is idempotent, repeat it.
     pub async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, GateError> {
-        self.call::<(), _>(
-            Method::POST,
-            &format!("/gate/v1/sales/{sale}/claims/{claim}/commit"),
-            None,
-        )
-        .await
+        self.call::<(), _>(Method::POST, &format!("/gate/v1/sales/{sale}/claims/{claim}/commit"), None).await
     }
 
     /// Gives a hold's units back.
@@ -283,12 +274,7 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`]; release is idempotent, repeat it.
     pub async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, GateError> {
-        self.call::<(), _>(
-            Method::POST,
-            &format!("/gate/v1/sales/{sale}/claims/{claim}/release"),
-            None,
-        )
-        .await
+        self.call::<(), _>(Method::POST, &format!("/gate/v1/sales/{sale}/claims/{claim}/release"), None).await
     }
 
     /// The hold a claim made, if there is one.
@@ -296,12 +282,7 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`].
     pub async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, GateError> {
-        self.call::<(), _>(
-            Method::GET,
-            &format!("/gate/v1/sales/{sale}/claims/{claim}"),
-            None,
-        )
-        .await
+        self.call::<(), _>(Method::GET, &format!("/gate/v1/sales/{sale}/claims/{claim}"), None).await
     }
 
     /// The sale's counts.
@@ -309,8 +290,7 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`].
     pub async fn stock(&self, sale: &SaleId) -> Result<StockSnapshot, GateError> {
-        self.call::<(), _>(Method::GET, &format!("/gate/v1/sales/{sale}/stock"), None)
-            .await
+        self.call::<(), _>(Method::GET, &format!("/gate/v1/sales/{sale}/stock"), None).await
     }
 
     async fn call<B: Serialize, A: DeserializeOwned>(
@@ -320,10 +300,7 @@ impl GateClient {
         body: Option<&B>,
     ) -> Result<A, GateError> {
         let unavailable = |error: &dyn std::fmt::Display| GateError::Unavailable(error.to_string());
-        let token = self
-            .signer
-            .token(self.clock.now())
-            .map_err(|error| unavailable(&error))?;
+        let token = self.signer.token(self.clock.now()).map_err(|error| unavailable(&error))?;
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -376,11 +353,8 @@ async fn send(
     request: Request<axum::body::Body>,
 ) -> Result<Response<axum::body::Body>, GateError> {
     let (parts, body) = request.into_parts();
-    let body: Bytes = body
-        .collect()
-        .await
-        .map_err(|error| GateError::Unavailable(error.to_string()))?
-        .to_bytes();
+    let body: Bytes =
+        body.collect().await.map_err(|error| GateError::Unavailable(error.to_string()))?.to_bytes();
     let answer = client
         .request(parts.method, format!("{base}{}", parts.uri))
         .headers(parts.headers)

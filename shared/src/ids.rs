@@ -11,10 +11,7 @@ use crate::limits::{ITEM_ID_BYTES_MAX, SALE_ID_BYTES_MAX};
 
 fn check_name(text: &str, bytes_max: usize) -> Result<(), String> {
     if text.is_empty() || text.len() > bytes_max {
-        return Err(format!(
-            "must have 1 to {bytes_max} characters, has {}",
-            text.len()
-        ));
+        return Err(format!("must have 1 to {bytes_max} characters, has {}", text.len()));
     }
     match text.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-')) {
         Some(c) => Err(format!("may hold a-z, 0-9 and '-', not {c:?}")),
@@ -110,12 +107,8 @@ impl fmt::Display for AccountHash {
 impl FromStr for AccountHash {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let bytes = URL_SAFE_NO_PAD
-            .decode(text)
-            .map_err(|_| "is not base64url".to_owned())?;
-        Ok(Self(
-            bytes.try_into().map_err(|_| "is not 16 bytes long".to_owned())?,
-        ))
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| "is not base64url".to_owned())?;
+        Ok(Self(bytes.try_into().map_err(|_| "is not 16 bytes long".to_owned())?))
     }
 }
 
@@ -127,9 +120,7 @@ impl Serialize for AccountHash {
 
 impl<'de> Deserialize<'de> for AccountHash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(D::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -183,9 +174,7 @@ impl FromStr for ClaimId {
         if text.len() != 36 {
             return Err("is not a UUID of 36 characters".to_owned());
         }
-        Uuid::try_parse(text)
-            .map(Self)
-            .map_err(|_| "is not a UUID".to_owned())
+        Uuid::try_parse(text).map(Self).map_err(|_| "is not a UUID".to_owned())
     }
 }
 

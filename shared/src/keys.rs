@@ -80,11 +80,7 @@ pub struct KeyEntry {
 
 impl fmt::Debug for KeyEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "KeyEntry {{ kid: {:?}, state: {:?}, secret: hidden }}",
-            self.kid, self.state
-        )
+        write!(f, "KeyEntry {{ kid: {:?}, state: {:?}, secret: hidden }}", self.kid, self.state)
     }
 }
 
@@ -136,12 +132,7 @@ pub struct KeyRing {
 
 impl fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "KeyRing {{ active: {:?}, usable: {} }}",
-            self.active.kid,
-            self.keys.len()
-        )
+        write!(f, "KeyRing {{ active: {:?}, usable: {} }}", self.active.kid, self.keys.len())
     }
 }
 
@@ -223,16 +214,12 @@ impl KeyFile {
             remedy: remedy.into(),
         };
         let text = std::fs::read_to_string(path).map_err(|error| {
-            problem(
-                format!("cannot be read ({error})"),
-                "make one with `lockgate keys new`",
-            )
+            problem(format!("cannot be read ({error})"), "make one with `lockgate keys new`")
         })?;
         // The message of a TOML error quotes the line it is about, which may hold a secret.
         toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(0, |span| {
-                text[..span.start.min(text.len())].lines().count().max(1)
-            });
+            let line =
+                error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
             problem(
                 format!("line {line} is not what a key ring holds"),
                 "each [[keys]] table has kid, secret, state",
@@ -243,11 +230,7 @@ impl KeyFile {
     /// A new key, published, from 32 random bytes.
     #[must_use]
     pub fn new_key(kid: &str, random: [u8; 32]) -> KeyEntry {
-        KeyEntry {
-            kid: kid.into(),
-            secret: URL_SAFE_NO_PAD.encode(random),
-            state: KeyState::Published,
-        }
+        KeyEntry { kid: kid.into(), secret: URL_SAFE_NO_PAD.encode(random), state: KeyState::Published }
     }
 
     /// Makes `kid` the key that signs; the one before it goes on verifying.
@@ -305,20 +288,12 @@ impl KeyRing {
     pub fn new(file: &KeyFile, place: &str) -> Result<Self, Vec<KeyProblem>> {
         let mut problems = Vec::new();
         let mut report = |place: String, problem: String, remedy: &str| {
-            problems.push(KeyProblem {
-                place,
-                problem,
-                remedy: remedy.into(),
-            });
+            problems.push(KeyProblem { place, problem, remedy: remedy.into() });
         };
         let mut keys: HashMap<Arc<str>, Arc<Key>> = HashMap::new();
         let mut active = None;
         if file.keys.len() > KEYS_MAX {
-            report(
-                place.into(),
-                format!("holds {} keys", file.keys.len()),
-                "drop retired keys; 64 at most",
-            );
+            report(place.into(), format!("holds {} keys", file.keys.len()), "drop retired keys; 64 at most");
         }
         for entry in file.keys.iter().take(KEYS_MAX) {
             let here = format!("{place}, key '{}'", entry.kid);
@@ -379,21 +354,15 @@ impl KeyRing {
 }
 
 fn usable(entry: &KeyEntry) -> Result<Key, String> {
-    let secret = URL_SAFE_NO_PAD
-        .decode(&entry.secret)
-        .map_err(|_| "has a secret that is not base64url".to_owned())?;
+    let secret =
+        URL_SAFE_NO_PAD.decode(&entry.secret).map_err(|_| "has a secret that is not base64url".to_owned())?;
     if secret.len() < KEY_BYTES_MIN {
-        return Err(format!(
-            "has a secret of {} bytes; at least {KEY_BYTES_MIN} are needed",
-            secret.len()
-        ));
+        return Err(format!("has a secret of {} bytes; at least {KEY_BYTES_MIN} are needed", secret.len()));
     }
     // A typed-in passphrase or a constant repeats few byte values; 32 random bytes hold 30 distinct ones on average.
     let distinct = secret.iter().collect::<std::collections::HashSet<_>>().len();
     if distinct < 16 {
-        return Err(format!(
-            "has a secret of only {distinct} distinct byte values, which is not random"
-        ));
+        return Err(format!("has a secret of only {distinct} distinct byte values, which is not random"));
     }
     Key::derive(&entry.kid, &secret)
 }
@@ -439,15 +408,8 @@ mod tests {
         let problems = KeyRing::new(&ring, "keys.toml").unwrap_err();
         let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(text.len(), 2, "{text:?}");
-        assert!(
-            text[0].contains("second active") && text[1].contains("not random"),
-            "{text:?}"
-        );
-        assert!(
-            KeyRing::new(&KeyFile::default(), "keys.toml").unwrap_err()[0]
-                .problem
-                .contains("no active")
-        );
+        assert!(text[0].contains("second active") && text[1].contains("not random"), "{text:?}");
+        assert!(KeyRing::new(&KeyFile::default(), "keys.toml").unwrap_err()[0].problem.contains("no active"));
     }
 
     #[test]

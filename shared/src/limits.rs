@@ -81,17 +81,11 @@ pub const KEY_BYTES_MIN: usize = 32;
 /// Most keys in one ring.
 pub const KEYS_MAX: usize = 64;
 
-const _: () = assert!(
-    CREDENTIAL_BYTES_MAX * 4 <= HEAD_BYTES_MAX,
-    "two credentials and the rest fit a head"
-);
+const _: () = assert!(CREDENTIAL_BYTES_MAX * 4 <= HEAD_BYTES_MAX, "two credentials and the rest fit a head");
 const _: () = assert!(BODY_BYTES_MAX < SALE_FILE_BYTES_MAX);
 const _: () = assert!(WRITE_BATCH_MAX <= WRITE_QUEUE_MAX);
 const _: () = assert!(STORE_CALL_MS_MAX < REQUEST_SECONDS_MAX * 1_000);
 const _: () = assert!(ENTRY_KEY_BYTES_MIN < IDEMPOTENCY_KEY_BYTES_MAX);
 const _: () = assert!(EMAIL_BYTES_MAX + MESSAGE_BYTES_MAX < BODY_BYTES_MAX);
-const _: () = assert!(
-    (QUANTITY_MAX as i64) * PRICE_MAX < i64::MAX / 2,
-    "an order's amount fits an i64"
-);
+const _: () = assert!((QUANTITY_MAX as i64) * PRICE_MAX < i64::MAX / 2, "an order's amount fits an i64");
 const _: () = assert!((STOCK_MAX as u64) < (1 << 32));

@@ -58,10 +58,7 @@ mod tests {
     #[test]
     fn c1_accept_lists_and_q_values_are_understood() {
         let cases = [
-            (
-                "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
-                true,
-            ),
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true),
             ("text/html", true),
             ("TEXT/HTML", true),
             ("text/*", true),

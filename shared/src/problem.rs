@@ -28,18 +28,9 @@ impl Problem {
     /// A problem with this status, code and explanation.
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        let retry_after_seconds = matches!(
-            status,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-        )
-        .then_some(2);
-        Self {
-            status,
-            code,
-            detail: detail.into(),
-            retry_after_seconds,
-            extra: Map::new(),
-        }
+        let retry_after_seconds =
+            matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE).then_some(2);
+        Self { status, code, detail: detail.into(), retry_after_seconds, extra: Map::new() }
     }
 
     /// 400 `malformed`: the request itself is wrong.
@@ -51,11 +42,7 @@ impl Problem {
     /// 404 `no_such_sale`.
     #[must_use]
     pub fn no_such_sale() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "no_such_sale",
-            "There is no sale at this address. Check the link.",
-        )
+        Self::new(StatusCode::NOT_FOUND, "no_such_sale", "There is no sale at this address. Check the link.")
     }
 
     /// 403 with a code of its own.
@@ -114,14 +101,8 @@ impl Problem {
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut body = self.extra.clone();
-        body.insert(
-            "type".into(),
-            format!("urn:lockgate:problem:{}", self.code).into(),
-        );
-        body.insert(
-            "title".into(),
-            self.status.canonical_reason().unwrap_or("Error").into(),
-        );
+        body.insert("type".into(), format!("urn:lockgate:problem:{}", self.code).into());
+        body.insert("title".into(), self.status.canonical_reason().unwrap_or("Error").into());
         body.insert("status".into(), self.status.as_u16().into());
         body.insert("code".into(), self.code.into());
         body.insert("detail".into(), self.detail.clone().into());
@@ -133,10 +114,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.status, self.to_json()).into_response();
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -148,11 +126,8 @@ impl IntoResponse for Problem {
 impl From<StoreError> for Problem {
     /// A store that broke keeps the line: 503 `overloaded`, come back, your place stands.
     fn from(error: StoreError) -> Self {
-        Self::unavailable(
-            "overloaded",
-            "The service is busy for a moment. Keep your place and try again.",
-        )
-        .caused_by(&error)
+        Self::unavailable("overloaded", "The service is busy for a moment. Keep your place and try again.")
+            .caused_by(&error)
     }
 }
 
@@ -170,10 +145,7 @@ mod tests {
 
     #[test]
     fn the_fixed_members_cannot_be_overwritten() {
-        let json = Problem::malformed("bad")
-            .with("status", 200)
-            .with("may_return", true)
-            .to_json();
+        let json = Problem::malformed("bad").with("status", 200).with("may_return", true).to_json();
         let body: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(body["status"], 400);
         assert_eq!(body["code"], "malformed");

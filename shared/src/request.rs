@@ -22,18 +22,13 @@ pub struct OrderPath(pub ClaimId);
 
 async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Option<String> {
     let params = RawPathParams::from_request_parts(parts, state).await.ok()?;
-    params
-        .iter()
-        .find(|(key, _)| *key == name)
-        .map(|(_, value)| value.to_owned())
+    params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for SalePath {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let text = segment(parts, state, "sale")
-            .await
-            .ok_or_else(Problem::no_such_sale)?;
+        let text = segment(parts, state, "sale").await.ok_or_else(Problem::no_such_sale)?;
         text.parse().map(Self).map_err(|_| Problem::no_such_sale())
     }
 }
@@ -41,9 +36,7 @@ impl<S: Send + Sync> FromRequestParts<S> for SalePath {
 impl<S: Send + Sync> FromRequestParts<S> for OrderPath {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let text = segment(parts, state, "order_id")
-            .await
-            .ok_or_else(no_such_order)?;
+        let text = segment(parts, state, "order_id").await.ok_or_else(no_such_order)?;
         text.parse().map(Self).map_err(|_| no_such_order())
     }
 }
@@ -112,9 +105,7 @@ pub async fn read_bytes(body: Body, bytes_max: usize) -> Result<bytes::Bytes, Pr
             "too_large",
             format!("The body is larger than {bytes_max} bytes."),
         )),
-        Err(_) => Err(Problem::malformed(
-            "The body did not arrive whole. Send the request again.",
-        )),
+        Err(_) => Err(Problem::malformed("The body did not arrive whole. Send the request again.")),
     }
 }
 
@@ -218,26 +209,11 @@ mod tests {
         let json = "application/json; charset=utf-8";
         assert_eq!(
             read(Some(json), r#"{"n":1}"#).await.unwrap(),
-            (
-                Sample {
-                    n: 1,
-                    t: String::new()
-                },
-                BodyKind::Json
-            )
+            (Sample { n: 1, t: String::new() }, BodyKind::Json)
         );
         let form = "application/x-www-form-urlencoded";
         let (sample, kind) = read(Some(form), "n=2&t=%C3%A4+b").await.unwrap();
-        assert_eq!(
-            (sample, kind),
-            (
-                Sample {
-                    n: 2,
-                    t: "ä b".into()
-                },
-                BodyKind::Form
-            )
-        );
+        assert_eq!((sample, kind), (Sample { n: 2, t: "ä b".into() }, BodyKind::Form));
         assert_eq!(read(None, "").await.unwrap().0.n, 0);
         assert_eq!(read(Some(json), "").await.unwrap().0.n, 0);
     }
@@ -264,18 +240,12 @@ mod tests {
         for bad in ["n=x", "y=1", "t=%ff", "t=%f", "n=1&n=2"] {
             assert_eq!(code(read(form, bad).await), "malformed", "{bad}");
         }
-        assert_eq!(
-            code(read(Some("text/plain"), "n=1").await),
-            "unsupported_media_type"
-        );
+        assert_eq!(code(read(Some("text/plain"), "n=1").await), "unsupported_media_type");
         assert_eq!(
             code(read(Some("application/json; charset=latin-1"), "{}").await),
             "unsupported_media_type"
         );
         assert_eq!(code(read(None, "{}").await), "unsupported_media_type");
-        assert_eq!(
-            code(read(json, vec![b' '; BODY_BYTES_MAX + 1]).await),
-            "too_large"
-        );
+        assert_eq!(code(read(json, vec![b' '; BODY_BYTES_MAX + 1]).await), "too_large");
     }
 }

@@ -35,11 +35,7 @@ impl ServiceSigner {
     /// A signer for calls to `audience`.
     #[must_use]
     pub fn new(ring: Arc<KeyRing>, audience: &'static str) -> Self {
-        Self {
-            ring,
-            audience,
-            current: ArcSwapOption::empty(),
-        }
+        Self { ring, audience, current: ArcSwapOption::empty() }
     }
 
     /// A token valid at `now`.
@@ -53,19 +49,9 @@ impl ServiceSigner {
         {
             return Ok(current);
         }
-        let claims = Claims {
-            aud: self.audience.into(),
-            iat: now,
-            exp: now + SERVICE_TOKEN_SECONDS,
-        };
+        let claims = Claims { aud: self.audience.into(), iat: now, exp: now + SERVICE_TOKEN_SECONDS };
         let key = self.ring.active();
-        let signed = jwt::sign(
-            TYP,
-            key.kid(),
-            key.service().algorithm,
-            &key.service().encoding,
-            &claims,
-        )?;
+        let signed = jwt::sign(TYP, key.kid(), key.service().algorithm, &key.service().encoding, &claims)?;
         let fresh = Arc::new((now, signed));
         self.current.store(Some(Arc::clone(&fresh)));
         Ok(fresh)
@@ -81,12 +67,7 @@ pub fn verify(token: &str, ring: &KeyRing, audience: &str, now: Timestamp) -> Re
     if header.typ.as_deref() != Some(TYP) {
         return Err(JwtError::Malformed);
     }
-    let key = header
-        .kid
-        .as_deref()
-        .and_then(|kid| ring.get(kid))
-        .ok_or(JwtError::UnknownKey)?
-        .service();
+    let key = header.kid.as_deref().and_then(|kid| ring.get(kid)).ok_or(JwtError::UnknownKey)?.service();
     let claims: Claims = jwt::claims(token, &header, key.algorithm, &key.decoding)?;
     let now = now.seconds();
     if claims.aud != audience {
@@ -130,10 +111,7 @@ mod tests {
         assert_eq!(verify(token, &ring, "stock-gate", at(0)), Ok(()));
         assert_eq!(verify(token, &ring, "checkout", at(0)), Err(JwtError::Malformed));
         assert_eq!(verify(token, &ring, "stock-gate", at(66)), Err(JwtError::Expired));
-        assert_eq!(
-            verify(token, &ring, "stock-gate", at(-60)),
-            Err(JwtError::NotYetValid)
-        );
+        assert_eq!(verify(token, &ring, "stock-gate", at(-60)), Err(JwtError::NotYetValid));
         assert!(verify(token, &other_ring(), "stock-gate", at(0)).is_err());
         assert!(crate::admission_token::AdmissionToken::verify(token, &ring, at(0)).is_err());
     }

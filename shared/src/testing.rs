@@ -2,12 +2,7 @@
 //!
 //! A missing server fails the test; nothing is ever skipped.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{
     net::TcpListener,
@@ -30,10 +25,7 @@ use crate::{
 
 fn ring(seed: u8) -> KeyRing {
     let secret = std::array::from_fn(|i| u8::try_from(i).unwrap().wrapping_mul(29).wrapping_add(seed));
-    let entry = KeyEntry {
-        state: KeyState::Active,
-        ..KeyFile::new_key("k1", secret)
-    };
+    let entry = KeyEntry { state: KeyState::Active, ..KeyFile::new_key("k1", secret) };
     KeyRing::new(&KeyFile { keys: vec![entry] }, "test").unwrap()
 }
 
@@ -75,21 +67,14 @@ impl Clock for ManualClock {
 /// A port nobody listens on at this moment.
 #[must_use]
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Asks `ready` until it is true; fails the test after `seconds`.
 pub async fn eventually(what: &str, seconds: u64, mut ready: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !ready().await {
-        assert!(
-            started.elapsed() < Duration::from_secs(seconds),
-            "not within {seconds} s: {what}"
-        );
+        assert!(started.elapsed() < Duration::from_secs(seconds), "not within {seconds} s: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -126,15 +111,7 @@ impl PrivateRedis {
         for _ in 0..5 {
             let port = free_port();
             let mut child = Command::new("redis-server")
-                .args([
-                    "--port",
-                    &port.to_string(),
-                    "--bind",
-                    "127.0.0.1",
-                    "--save",
-                    "",
-                    "--dir",
-                ])
+                .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
                 .arg(dir.path())
                 .args(arguments)
                 .stdout(Stdio::null())
@@ -142,11 +119,7 @@ impl PrivateRedis {
                 .expect("redis-server must be installed: run deploy/test");
             if answers(&mut child, port).await {
                 let url = format!("redis://127.0.0.1:{port}");
-                return Self {
-                    server: Server { child, _dir: dir },
-                    port,
-                    url,
-                };
+                return Self { server: Server { child, _dir: dir }, port, url };
             }
             let _ = child.kill();
             let _ = child.wait();
@@ -181,10 +154,7 @@ async fn answers(child: &mut Child, port: u16) -> bool {
         }
         if let Ok(client) = redis::Client::open(format!("redis://127.0.0.1:{port}"))
             && let Ok(mut connection) = client.get_multiplexed_async_connection().await
-            && redis::cmd("PING")
-                .query_async::<String>(&mut connection)
-                .await
-                .is_ok()
+            && redis::cmd("PING").query_async::<String>(&mut connection).await.is_ok()
         {
             return true;
         }
@@ -205,23 +175,12 @@ impl PrivatePostgres {
         let dir = tempfile::tempdir().unwrap();
         let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
         if is_root {
-            let owned = Command::new("chown")
-                .arg("postgres")
-                .arg(dir.path())
-                .status()
-                .unwrap();
+            let owned = Command::new("chown").arg("postgres").arg(dir.path()).status().unwrap();
             assert!(owned.success(), "the user postgres must exist: run deploy/test");
         }
         let data = dir.path().join("data");
         let made = postgres_command("initdb", is_root)
-            .args([
-                "--username=lockgate",
-                "--auth=trust",
-                "--no-sync",
-                "--encoding=UTF8",
-                "--locale=C",
-                "-D",
-            ])
+            .args(["--username=lockgate", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"])
             .arg(&data)
             .stdout(Stdio::null())
             .status()
@@ -248,14 +207,8 @@ impl PrivatePostgres {
         let url = format!("postgres://lockgate@127.0.0.1:{port}/postgres");
         let server = Server { child, _dir: dir };
         let started = Instant::now();
-        while tokio_postgres::connect(&url, tokio_postgres::NoTls)
-            .await
-            .is_err()
-        {
-            assert!(
-                started.elapsed() < Duration::from_secs(20),
-                "postgres did not start"
-            );
+        while tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_err() {
+            assert!(started.elapsed() < Duration::from_secs(20), "postgres did not start");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Self { _server: server, url }
@@ -269,14 +222,9 @@ impl PrivatePostgres {
 
     /// The URL of a fresh schema in it, so that tests can share one cluster.
     pub async fn schema(&self, name: &str) -> String {
-        let (client, connection) = tokio_postgres::connect(&self.url, tokio_postgres::NoTls)
-            .await
-            .unwrap();
+        let (client, connection) = tokio_postgres::connect(&self.url, tokio_postgres::NoTls).await.unwrap();
         let driver = tokio::spawn(connection);
-        client
-            .batch_execute(&format!("CREATE SCHEMA {name}"))
-            .await
-            .unwrap();
+        client.batch_execute(&format!("CREATE SCHEMA {name}")).await.unwrap();
         drop(client);
         driver.await.unwrap().unwrap();
         format!("{}?options=-c%20search_path%3D{name}", self.url)
@@ -289,9 +237,7 @@ fn postgres_command(program: &str, is_root: bool) -> Command {
         return Command::new(path);
     }
     let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=postgres", "--regid=postgres", "--init-groups"])
-        .arg(path);
+    command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]).arg(path);
     command
 }
 
@@ -304,7 +250,5 @@ fn postgres_bin() -> PathBuf {
         .filter(|bin| bin.join("initdb").exists())
         .collect();
     versions.sort();
-    versions
-        .pop()
-        .expect("postgresql must be installed: run deploy/test")
+    versions.pop().expect("postgresql must be installed: run deploy/test")
 }

@@ -74,9 +74,7 @@ impl Ticket {
             return Err(TicketError::Malformed);
         }
         let mut buffer = [0; CREDENTIAL_BYTES_MAX];
-        let length = URL_SAFE_NO_PAD
-            .decode_slice(text, &mut buffer)
-            .map_err(|_| TicketError::Malformed)?;
+        let length = URL_SAFE_NO_PAD.decode_slice(text, &mut buffer).map_err(|_| TicketError::Malformed)?;
         let bytes = &buffer[..length];
         let split = bytes.len().checked_sub(MAC_BYTES).ok_or(TicketError::Malformed)?;
         let (signed, mac) = bytes.split_at(split);
@@ -87,31 +85,20 @@ impl Ticket {
         let key = ring.get(take_text(&mut rest)?).ok_or(TicketError::UnknownKey)?;
         let mut expected = key.ticket_mac();
         expected.update(signed);
-        expected
-            .verify_slice(mac)
-            .map_err(|_| TicketError::BadSignature)?;
+        expected.verify_slice(mac).map_err(|_| TicketError::BadSignature)?;
         let ticket = Self {
-            sale: take_text(&mut rest)?
-                .parse()
-                .map_err(|_| TicketError::Malformed)?,
+            sale: take_text(&mut rest)?.parse().map_err(|_| TicketError::Malformed)?,
             lane: u16::from_be_bytes(take(&mut rest)?),
             seq: u64::from_be_bytes(take(&mut rest)?),
             account: AccountHash::from_bytes(take(&mut rest)?),
             entered_at: Timestamp::from_micros(i64::from_be_bytes(take(&mut rest)?)),
         };
-        if rest.is_empty() {
-            Ok(ticket)
-        } else {
-            Err(TicketError::Malformed)
-        }
+        if rest.is_empty() { Ok(ticket) } else { Err(TicketError::Malformed) }
     }
 }
 
 fn push_text(bytes: &mut Vec<u8>, text: &str) {
-    debug_assert!(
-        text.len() <= usize::from(u8::MAX),
-        "kids and sale ids are bounded far below this"
-    );
+    debug_assert!(text.len() <= usize::from(u8::MAX), "kids and sale ids are bounded far below this");
     bytes.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
     bytes.extend_from_slice(text.as_bytes());
 }
@@ -124,9 +111,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], TicketError> {
 
 fn take_text<'a>(rest: &mut &'a [u8]) -> Result<&'a str, TicketError> {
     let [length] = take::<1>(rest)?;
-    let (head, tail) = rest
-        .split_at_checked(usize::from(length))
-        .ok_or(TicketError::Malformed)?;
+    let (head, tail) = rest.split_at_checked(usize::from(length)).ok_or(TicketError::Malformed)?;
     *rest = tail;
     std::str::from_utf8(head).map_err(|_| TicketError::Malformed)
 }
@@ -157,10 +142,7 @@ mod tests {
         for position in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
             changed[position / 8] ^= 1 << (position % 8);
-            assert!(
-                Ticket::verify(&URL_SAFE_NO_PAD.encode(&changed), &ring).is_err(),
-                "bit {position}"
-            );
+            assert!(Ticket::verify(&URL_SAFE_NO_PAD.encode(&changed), &ring).is_err(), "bit {position}");
         }
     }
 
@@ -168,16 +150,10 @@ mod tests {
     fn s2_another_spelling_of_the_same_bytes_is_refused() {
         let ring = demo_ring();
         let signed = ticket().sign(&ring);
-        for spelling in [
-            format!("{signed}="),
-            format!("{signed} "),
-            format!(" {signed}"),
-            signed.replace('_', "/"),
-        ] {
-            assert!(
-                spelling == signed || Ticket::verify(&spelling, &ring).is_err(),
-                "{spelling}"
-            );
+        for spelling in
+            [format!("{signed}="), format!("{signed} "), format!(" {signed}"), signed.replace('_', "/")]
+        {
+            assert!(spelling == signed || Ticket::verify(&spelling, &ring).is_err(), "{spelling}");
         }
     }
 

@@ -46,18 +46,8 @@ impl App {
     /// A gate of these parts.
     #[must_use]
     pub fn new(parts: AppParts) -> Self {
-        let AppParts {
-            catalog,
-            store,
-            ring,
-            clock,
-        } = parts;
-        Self {
-            catalog,
-            store,
-            ring,
-            clock,
-        }
+        let AppParts { catalog, store, ring, clock } = parts;
+        Self { catalog, store, ring, clock }
     }
 
     /// Takes units for an account, or says why not.
@@ -134,11 +124,8 @@ impl App {
     /// The store broke, or holds remains of an earlier stock.
     pub async fn prepare(&self, sale: &StoredSale) -> Result<Prepared, StoreError> {
         let definition = &sale.definition;
-        let items: Vec<(ItemId, u32)> = definition
-            .items
-            .iter()
-            .map(|item| (item.item.clone(), item.stock))
-            .collect();
+        let items: Vec<(ItemId, u32)> =
+            definition.items.iter().map(|item| (item.item.clone(), item.stock)).collect();
         self.store.prepare(&definition.id, &items).await
     }
 

@@ -53,11 +53,7 @@ pub(crate) struct Expirer {
 
 impl Expirer {
     pub(crate) fn new(app: Arc<App>) -> Self {
-        Self {
-            app,
-            rounds: 0,
-            troubled: HashMap::new(),
-        }
+        Self { app, rounds: 0, troubled: HashMap::new() }
     }
 
     /// One round over every sale.

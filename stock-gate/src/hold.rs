@@ -110,12 +110,8 @@ mod tests {
 
     use super::*;
 
-    const STATES: [HoldState; 4] = [
-        HoldState::Held,
-        HoldState::Expiring,
-        HoldState::Committed,
-        HoldState::Released,
-    ];
+    const STATES: [HoldState; 4] =
+        [HoldState::Held, HoldState::Expiring, HoldState::Committed, HoldState::Released];
 
     #[test]
     fn a_hold_ends_once_and_the_first_ending_stands() {
@@ -124,10 +120,7 @@ mod tests {
             assert_eq!(release(state) == Step::Moves, is_live(state));
         }
         assert_eq!(commit(HoldState::Released), Step::Stands(CommitAnswer::Released));
-        assert_eq!(
-            release(HoldState::Committed),
-            Step::Stands(ReleaseAnswer::Committed)
-        );
+        assert_eq!(release(HoldState::Committed), Step::Stands(ReleaseAnswer::Committed));
     }
 
     #[test]

@@ -24,13 +24,7 @@ impl Counts {
     /// The counts before the first claim.
     #[must_use]
     pub fn fresh(stock: u32) -> Self {
-        Self {
-            stock,
-            available: stock,
-            held: 0,
-            sold: 0,
-            next: 1,
-        }
+        Self { stock, available: stock, held: 0, sold: 0, next: 1 }
     }
 
     /// Whether the counts agree with each other and with the number of units that came back and are free.
@@ -57,11 +51,7 @@ impl Counts {
     /// The counts after `units` held ones were sold.
     #[must_use]
     pub fn committed(self, units: u32) -> Option<Self> {
-        Some(Self {
-            held: self.held.checked_sub(units)?,
-            sold: self.sold.checked_add(units)?,
-            ..self
-        })
+        Some(Self { held: self.held.checked_sub(units)?, sold: self.sold.checked_add(units)?, ..self })
     }
 
     /// The counts after `units` held ones came back.
@@ -100,21 +90,13 @@ pub struct Standing {
 #[must_use]
 pub fn refusal(counts: &Counts, standing: &Standing, limits: &Limits, quantity: u32) -> Option<ClaimAnswer> {
     if counts.available < quantity {
-        return Some(ClaimAnswer::SoldOut {
-            may_return: counts.held > 0,
-        });
+        return Some(ClaimAnswer::SoldOut { may_return: counts.held > 0 });
     }
     if total_left(standing.total, limits.total).is_some_and(|left| left < quantity) {
-        return Some(ClaimAnswer::SoldOut {
-            may_return: standing.held > 0,
-        });
+        return Some(ClaimAnswer::SoldOut { may_return: standing.held > 0 });
     }
-    (u64::from(standing.account) + u64::from(quantity) > u64::from(limits.per_account)).then_some(
-        ClaimAnswer::LimitReached {
-            limit: limits.per_account,
-            taken: standing.account,
-        },
-    )
+    (u64::from(standing.account) + u64::from(quantity) > u64::from(limits.per_account))
+        .then_some(ClaimAnswer::LimitReached { limit: limits.per_account, taken: standing.account })
 }
 
 /// Units the sale-wide limit still allows when `total` are held or sold.
@@ -131,10 +113,7 @@ pub fn pick(
     counts: &Counts,
     quantity: u32,
 ) -> Option<(Vec<u32>, u32)> {
-    let mut units: Vec<u32> = returned
-        .into_iter()
-        .take(usize::try_from(quantity).ok()?)
-        .collect();
+    let mut units: Vec<u32> = returned.into_iter().take(usize::try_from(quantity).ok()?).collect();
     let fresh = quantity.checked_sub(u32::try_from(units.len()).ok()?)?;
     let end = counts.next.checked_add(fresh)?;
     if u64::from(end) > u64::from(counts.stock) + 1 {
@@ -152,65 +131,30 @@ mod tests {
 
     use super::*;
 
-    const FREE: Limits = Limits {
-        per_account: 10,
-        total: None,
-    };
+    const FREE: Limits = Limits { per_account: 10, total: None };
 
     #[test]
     fn sold_out_is_said_before_any_limit() {
-        let counts = Counts {
-            available: 0,
-            held: 1,
-            sold: 4,
-            next: 6,
-            ..Counts::fresh(5)
-        };
-        let standing = Standing {
-            total: 5,
-            held: 1,
-            account: 10,
-        };
-        let limits = Limits {
-            total: Some(5),
-            ..FREE
-        };
-        assert_eq!(
-            refusal(&counts, &standing, &limits, 1),
-            Some(ClaimAnswer::SoldOut { may_return: true })
-        );
+        let counts = Counts { available: 0, held: 1, sold: 4, next: 6, ..Counts::fresh(5) };
+        let standing = Standing { total: 5, held: 1, account: 10 };
+        let limits = Limits { total: Some(5), ..FREE };
+        assert_eq!(refusal(&counts, &standing, &limits, 1), Some(ClaimAnswer::SoldOut { may_return: true }));
     }
 
     #[test]
     fn the_sale_wide_limit_counts_what_is_held_of_any_item() {
         let counts = Counts::fresh(5);
-        let limits = Limits {
-            total: Some(3),
-            ..FREE
-        };
-        let standing = Standing {
-            total: 2,
-            held: 0,
-            account: 0,
-        };
+        let limits = Limits { total: Some(3), ..FREE };
+        let standing = Standing { total: 2, held: 0, account: 0 };
         assert_eq!(refusal(&counts, &standing, &limits, 1), None);
-        assert_eq!(
-            refusal(&counts, &standing, &limits, 2),
-            Some(ClaimAnswer::SoldOut { may_return: false })
-        );
+        assert_eq!(refusal(&counts, &standing, &limits, 2), Some(ClaimAnswer::SoldOut { may_return: false }));
         let held = Standing { held: 1, ..standing };
-        assert_eq!(
-            refusal(&counts, &held, &limits, 2),
-            Some(ClaimAnswer::SoldOut { may_return: true })
-        );
+        assert_eq!(refusal(&counts, &held, &limits, 2), Some(ClaimAnswer::SoldOut { may_return: true }));
     }
 
     #[test]
     fn the_account_limit_says_what_is_taken() {
-        let standing = Standing {
-            account: 9,
-            ..Standing::default()
-        };
+        let standing = Standing { account: 9, ..Standing::default() };
         assert_eq!(refusal(&Counts::fresh(5), &standing, &FREE, 1), None);
         assert_eq!(
             refusal(&Counts::fresh(5), &standing, &FREE, 2),

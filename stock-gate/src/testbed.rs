@@ -29,10 +29,7 @@ pub(crate) fn just_opened() -> ManualClock {
 
 /// A catalog that holds the example sale.
 pub(crate) async fn catalog(clock: &ManualClock) -> Arc<Catalog> {
-    let catalog = Arc::new(Catalog::new(
-        Arc::new(MemoryCatalog::default()),
-        Arc::new(clock.clone()),
-    ));
+    let catalog = Arc::new(Catalog::new(Arc::new(MemoryCatalog::default()), Arc::new(clock.clone())));
     let definition = parse_toml("example", EXAMPLE_TOML).unwrap();
     catalog.apply(definition, None).await.unwrap();
     catalog
@@ -54,22 +51,13 @@ impl Gate {
             ring: Arc::new(demo_ring()),
             clock: Arc::new(clock.clone()),
         }));
-        Self {
-            app,
-            catalog,
-            clock,
-            sale,
-        }
+        Self { app, catalog, clock, sale }
     }
 
     /// What another service would use.
     pub(crate) fn client(&self) -> GateClient {
         let signer = Arc::new(ServiceSigner::new(Arc::new(demo_ring()), AUDIENCE));
-        GateClient::in_process(
-            router(Arc::clone(&self.app)),
-            signer,
-            Arc::new(self.clock.clone()),
-        )
+        GateClient::in_process(router(Arc::clone(&self.app)), signer, Arc::new(self.clock.clone()))
     }
 
     pub(crate) fn now(&self) -> Timestamp {

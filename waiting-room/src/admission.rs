@@ -89,9 +89,7 @@ impl Bucket {
         let micros = now.since(self.updated_at).as_micros();
         let flowed = micros.saturating_mul(u128::from(self.flow_per_minute)) / 60;
         let flowed = u64::try_from(flowed).unwrap_or(u64::MAX);
-        self.micro_permits
-            .saturating_add(flowed)
-            .min(self.capacity.saturating_mul(PERMIT))
+        self.micro_permits.saturating_add(flowed).min(self.capacity.saturating_mul(PERMIT))
     }
 }
 
@@ -107,10 +105,7 @@ pub fn advance(
 ) -> Option<AdmissionRecord> {
     let mut next = record.clone();
     let flow_per_minute = if admits { settings.rate_per_minute } else { 0 };
-    let permits = record
-        .bucket
-        .filled(now)
-        .min(settings.burst.saturating_mul(PERMIT));
+    let permits = record.bucket.filled(now).min(settings.burst.saturating_mul(PERMIT));
     let waiting = total.saturating_sub(record.now_serving);
     let admitted = if admits { waiting.min(permits / PERMIT) } else { 0 };
     next.now_serving += admitted;
@@ -150,11 +145,7 @@ impl AdmissionRecord {
     /// Laid over a record that may have lost its last writes: nothing that was shown ever falls back.
     #[must_use]
     pub fn restored_over(&self, stored: &Self) -> Self {
-        let ahead = if stored.now_serving > self.now_serving {
-            stored
-        } else {
-            self
-        };
+        let ahead = if stored.now_serving > self.now_serving { stored } else { self };
         Self {
             version: self.version.max(stored.version),
             expired_through: self.expired_through.max(stored.expired_through),
@@ -167,10 +158,7 @@ impl AdmissionRecord {
         // A turn begins at the end of its step, never earlier than it came: what is shown once stays true, and the
         // history stays short however long a turn is.
         let step = (turn_seconds.saturating_mul(1_000_000) / STEPS_PER_TURN).max(STEP_MICROS_MIN);
-        let micros = u64::try_from(now.micros())
-            .unwrap_or(0)
-            .div_ceil(step)
-            .saturating_mul(step);
+        let micros = u64::try_from(now.micros()).unwrap_or(0).div_ceil(step).saturating_mul(step);
         let at = Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX));
         let number = self.now_serving;
         // After a clock step back: what came before came no later than this.
@@ -188,12 +176,8 @@ impl AdmissionRecord {
 
     fn expire(&mut self, now: Timestamp, turn_seconds: u64) {
         let span = Duration::from_secs(turn_seconds);
-        let expired = self
-            .history
-            .iter()
-            .filter(|turn| turn.at.plus(span) <= now)
-            .map(|turn| turn.number)
-            .max();
+        let expired =
+            self.history.iter().filter(|turn| turn.at.plus(span) <= now).map(|turn| turn.number).max();
         if let Some(expired) = expired {
             self.expired_through = self.expired_through.max(expired);
             let through = self.expired_through;
@@ -228,11 +212,7 @@ mod tests {
     }
 
     fn settings(rate_per_minute: u64, burst: u64) -> Settings {
-        Settings {
-            rate_per_minute,
-            burst,
-            turn_seconds: 60,
-        }
+        Settings { rate_per_minute, burst, turn_seconds: 60 }
     }
 
     /// One tick; the record after it.
@@ -264,10 +244,7 @@ mod tests {
         let paused = tick(&record, &before, false, 1_000_000, 200);
         assert_eq!(paused.now_serving, 100);
         let resumed = tick(&paused, &before, true, 1_000_000, 3_600_000);
-        assert_eq!(
-            resumed.now_serving, 120,
-            "the 200 ms before the pause, not the hour after"
-        );
+        assert_eq!(resumed.now_serving, 120, "the 200 ms before the pause, not the hour after");
         let after = settings(60_000, 1_000);
         let raised = tick(&resumed, &after, true, 1_000_000, 3_600_200);
         assert_eq!(raised.now_serving, 140, "200 ms at the old rate");
@@ -278,10 +255,7 @@ mod tests {
     fn l6_a_raised_burst_is_not_full_at_once() {
         let record = tick(&AdmissionRecord::default(), &settings(60, 10), true, 0, 0);
         let raised = tick(&record, &settings(60, 1_000), true, 0, 3_600_000);
-        assert_eq!(
-            tick(&raised, &settings(60, 1_000), true, 5_000, 3_600_000).now_serving,
-            10
-        );
+        assert_eq!(tick(&raised, &settings(60, 1_000), true, 5_000, 3_600_000).now_serving, 10);
     }
 
     #[test]
@@ -290,11 +264,7 @@ mod tests {
         let record = tick(&AdmissionRecord::default(), &settings, true, 5, 0);
         assert_eq!(record.now_serving, 1);
         assert_eq!(advance(&record, &settings, true, 5, at_ms(900)), None);
-        assert_eq!(
-            tick(&record, &settings, true, 5, 1_000).now_serving,
-            2,
-            "and the filling is not lost"
-        );
+        assert_eq!(tick(&record, &settings, true, 5, 1_000).now_serving, 2, "and the filling is not lost");
         let all = tick(&record, &settings, true, 1, 1_000);
         assert_eq!(all, record);
     }
@@ -306,10 +276,7 @@ mod tests {
         let back = tick(&record, &settings, true, 1_000_000, 0);
         assert_eq!(back.now_serving, 100);
         let on = tick(&back, &settings, true, 1_000_000, 1_000);
-        assert_eq!(
-            on.now_serving, 200,
-            "the rate goes on from the earlier clock at once"
-        );
+        assert_eq!(on.now_serving, 200, "the rate goes on from the earlier clock at once");
         assert_eq!(
             tick(&on, &settings, true, 1_000_000, 63_000).expired_through,
             200,
@@ -325,20 +292,13 @@ mod tests {
         assert!(expires_at >= at_ms(60_000) && expires_at <= at_ms(60_500));
         let record = tick(&record, &settings, true, 150, 30_000);
         assert_eq!(record.now_serving, 150);
-        assert_eq!(
-            record.turn_expires_at(100, 60),
-            Some(expires_at),
-            "what was shown stays true"
-        );
+        assert_eq!(record.turn_expires_at(100, 60), Some(expires_at), "what was shown stays true");
         assert_eq!(record.turn_expires_at(151, 60), None);
         let just_before = Timestamp::from_micros(expires_at.micros() - 1);
         assert_eq!(advance(&record, &settings, true, 150, just_before), None);
         let record = advance(&record, &settings, true, 150, expires_at).unwrap();
         assert_eq!((record.expired_through, record.now_serving), (100, 150));
-        assert_eq!(
-            record.turn_expires_at(150, 60).map(|at| at > expires_at),
-            Some(true)
-        );
+        assert_eq!(record.turn_expires_at(150, 60).map(|at| at > expires_at), Some(true));
     }
 
     #[test]
@@ -347,10 +307,7 @@ mod tests {
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<AdmissionRecord>(&text).unwrap(), record);
         let first = serde_json::to_string(&AdmissionRecord::default()).unwrap();
-        assert_eq!(
-            serde_json::from_str::<AdmissionRecord>(&first).unwrap(),
-            AdmissionRecord::default()
-        );
+        assert_eq!(serde_json::from_str::<AdmissionRecord>(&first).unwrap(), AdmissionRecord::default());
     }
 
     #[test]

@@ -150,12 +150,7 @@ impl Admitter {
         }
         let now = self.app.parts.clock.now();
         self.measure();
-        self.live.publish(
-            Arc::clone(&self.sale),
-            Arc::clone(&self.verifier),
-            &self.follower,
-            now,
-        );
+        self.live.publish(Arc::clone(&self.sale), Arc::clone(&self.verifier), &self.follower, now);
         self.live.snapshot().phase(now)
     }
 
@@ -194,18 +189,12 @@ impl Admitter {
     }
 
     async fn renew_lease(&mut self) -> Result<(), StoreError> {
-        if self
-            .lease
-            .is_some_and(|lease| lease.taken.elapsed() < RENEW_AFTER)
-        {
+        if self.lease.is_some_and(|lease| lease.taken.elapsed() < RENEW_AFTER) {
             return Ok(());
         }
         let taken = Instant::now();
         let parts = &self.app.parts;
-        let fence = parts
-            .store
-            .lease(&self.sale.definition.id, &parts.process_id, LEASE_MS)
-            .await?;
+        let fence = parts.store.lease(&self.sale.definition.id, &parts.process_id, LEASE_MS).await?;
         self.lease = fence.map(|fence| Lease { fence, taken });
         Ok(())
     }
@@ -216,22 +205,12 @@ impl Admitter {
         let Some(step) = self.step(lease.fence, now) else {
             return Ok(());
         };
-        match self
-            .app
-            .parts
-            .store
-            .advance(&self.sale.definition.id, &step)
-            .await?
-        {
+        match self.app.parts.store.advance(&self.sale.definition.id, &step).await? {
             Advanced::Advanced => {
                 let rows_total = self.follower.stored().1 + step.rows.len();
                 let from = self.follower.rows_from();
                 if from == self.follower.stored().1 {
-                    self.absorb(Recorded {
-                        record: step.record,
-                        rows_total,
-                        rows: step.rows,
-                    });
+                    self.absorb(Recorded { record: step.record, rows_total, rows: step.rows });
                 }
             }
             Advanced::Fenced => self.lease = None,
@@ -246,29 +225,19 @@ impl Admitter {
         let (stored, stored_rows) = follower.stored();
         let base = follower.record().restored_over(stored);
         // What the store lost comes first, in its old order; then what is new.
-        let mut rows: Vec<Vec<u64>> = follower
-            .numbering()
-            .counts_from(stored_rows)
-            .map(<[u64]>::to_vec)
-            .collect();
+        let mut rows: Vec<Vec<u64>> =
+            follower.numbering().counts_from(stored_rows).map(<[u64]>::to_vec).collect();
         let new_row = follower.numbering().next_row(follower.counts());
         rows.extend(new_row);
         rows.truncate(ROWS_PER_STEP_MAX);
-        let total = rows
-            .last()
-            .map_or(follower.numbering().total(), |row| row.iter().sum());
+        let total = rows.last().map_or(follower.numbering().total(), |row| row.iter().sum());
         let admission = &self.sale.definition.admission;
         let settings = Settings {
             rate_per_minute: admission.rate_per_minute,
             burst: admission.burst,
             turn_seconds: admission.turn_seconds,
         };
-        let phase = phase(
-            &self.sale.definition,
-            &self.sale.controls,
-            self.live.stock().as_deref(),
-            now,
-        );
+        let phase = phase(&self.sale.definition, &self.sale.controls, self.live.stock().as_deref(), now);
         let record = match advance(&base, &settings, phase.admits(), total, now) {
             Some(record) => record,
             None if follower.store_is_behind() || !rows.is_empty() => {
@@ -277,12 +246,7 @@ impl Admitter {
             }
             None => return None,
         };
-        Some(Move {
-            fence,
-            expected_version: stored.version,
-            record,
-            rows,
-        })
+        Some(Move { fence, expected_version: stored.version, record, rows })
     }
 }
 

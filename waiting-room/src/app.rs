@@ -99,11 +99,7 @@ impl App {
     #[must_use]
     pub fn with_environment(parts: AppParts, environment: Environment) -> Self {
         let live = ArcSwap::default();
-        Self {
-            parts,
-            environment,
-            live,
-        }
+        Self { parts, environment, live }
     }
 
     /// Whether the store answers.
@@ -129,11 +125,7 @@ impl App {
         if let Some(live) = self.live.load().get(id) {
             return Arc::clone(live);
         }
-        let fresh = Arc::new(LiveSale::new(
-            Arc::clone(sale),
-            self.verifier(sale),
-            self.parts.clock.now(),
-        ));
+        let fresh = Arc::new(LiveSale::new(Arc::clone(sale), self.verifier(sale), self.parts.clock.now()));
         self.live.rcu(|known| {
             let mut known = HashMap::clone(known);
             known.entry(id.clone()).or_insert_with(|| Arc::clone(&fresh));
@@ -187,21 +179,14 @@ impl App {
         let who = self.who(sale, &snapshot, entrance, now)?;
         let lane = usize::from(who.lane);
         let view = LaneView {
-            missed_below: snapshot
-                .numbering
-                .entries_through(lane, snapshot.record.expired_through),
+            missed_below: snapshot.numbering.entries_through(lane, snapshot.record.expired_through),
             numbered: snapshot.numbering.count(lane),
         };
         let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
-        let entry = Entry {
-            account: who.account,
-            ticket_seq,
-        };
+        let entry = Entry { account: who.account, ticket_seq };
         let id = &sale.definition.id;
         let mut entered = self.parts.store.enter(id, who.lane, &[entry], view, now).await?;
-        let entered = entered
-            .pop()
-            .ok_or_else(|| StoreError::unknown("enter", "no place was answered"))?;
+        let entered = entered.pop().ok_or_else(|| StoreError::unknown("enter", "no place was answered"))?;
         let entered_at = who
             .ticket
             .filter(|ticket| ticket.seq == entered.seat.seq)
@@ -214,11 +199,7 @@ impl App {
             entered_at,
         };
         let status = personal_status(&live, &snapshot, &ticket, Some(&entered.seat), now);
-        Ok(Place {
-            ticket: ticket.sign(&self.parts.ring),
-            fresh: entered.fresh,
-            status,
-        })
+        Ok(Place { ticket: ticket.sign(&self.parts.ring), fresh: entered.fresh, status })
     }
 
     fn who(
@@ -256,19 +237,11 @@ impl App {
             (Ok(Some(account)), Some(ticket), EntryRule::Eligibility) if *account != ticket.account
         );
         if let Some(ticket) = ticket.filter(|_| !names_another) {
-            return Ok(Who {
-                account: ticket.account,
-                lane: ticket.lane,
-                ticket: Some(ticket),
-            });
+            return Ok(Who { account: ticket.account, lane: ticket.lane, ticket: Some(ticket) });
         }
         let account = named?.unwrap_or_else(|| AccountHash::from_bytes(rand::rng().random()));
         let lane = lane_of(&secrets.lane_key, account, sale.definition.lanes);
-        Ok(Who {
-            account,
-            lane,
-            ticket: None,
-        })
+        Ok(Who { account, lane, ticket: None })
     }
 
     /// **status**: where the ticket's owner stands. No store call while waiting.
@@ -281,20 +254,12 @@ impl App {
         let live = self.live(sale);
         let snapshot = live.snapshot();
         let needs_seat = standing(&live, &snapshot, &ticket, None, now).needs_seat();
-        let seat = if needs_seat {
-            self.seat(&ticket).await?
-        } else {
-            None
-        };
+        let seat = if needs_seat { self.seat(&ticket).await? } else { None };
         Ok(personal_status(&live, &snapshot, &ticket, seat.as_ref(), now))
     }
 
     async fn seat(&self, ticket: &Ticket) -> Result<Option<Seat>, Refusal> {
-        Ok(self
-            .parts
-            .store
-            .seat(&ticket.sale, ticket.lane, ticket.account)
-            .await?)
+        Ok(self.parts.store.seat(&ticket.sale, ticket.lane, ticket.account).await?)
     }
 
     /// **redeem**: exchanges a ticket whose turn has come for an admission token.
@@ -313,9 +278,7 @@ impl App {
             State::Closed => return Err(Refusal::SaleClosed),
             State::SoldOut if !standing.was_called() => return Err(Refusal::SoldOut),
             State::Entered | State::Waiting => {
-                return Err(Refusal::NotYourTurn {
-                    retry_after_ms: place.poll_after_ms,
-                });
+                return Err(Refusal::NotYourTurn { retry_after_ms: place.poll_after_ms });
             }
             // Only whoever was admitted in time has anything left to get.
             State::SoldOut | State::TurnMissed => self.expect_admitted(&ticket, place.state).await?,
@@ -328,18 +291,8 @@ impl App {
             expires_at: issued_at.plus_seconds(sale.definition.admission.token_seconds),
             epoch: sale.controls.epoch,
         };
-        let redemption = Redemption {
-            account: ticket.account,
-            seq: ticket.seq,
-            right,
-            now,
-        };
-        match self
-            .parts
-            .store
-            .redeem(&ticket.sale, ticket.lane, &redemption)
-            .await?
-        {
+        let redemption = Redemption { account: ticket.account, seq: ticket.seq, right, now };
+        match self.parts.store.redeem(&ticket.sale, ticket.lane, &redemption).await? {
             Redeemed::Admitted(right) => self.admitted(sale, &ticket, &right),
             Redeemed::Superseded | Redeemed::Lapsed => Err(Refusal::TurnMissed),
             Redeemed::Left => {
@@ -386,11 +339,7 @@ impl App {
         if live.has_left(ticket.lane, ticket.seq) {
             return Ok(());
         }
-        let left = self
-            .parts
-            .store
-            .leave(&ticket.sale, ticket.lane, ticket.account, ticket.seq)
-            .await?;
+        let left = self.parts.store.leave(&ticket.sale, ticket.lane, ticket.account, ticket.seq).await?;
         if left == Departure::Left {
             live.note_left(ticket.lane, ticket.seq);
         }

@@ -108,11 +108,7 @@ impl Verifier {
     /// Why it lets nobody in.
     pub fn account(&self, token: &str, sale: &SaleId, now: Timestamp) -> Result<String, NotEligible> {
         let header = jwt::header(token)?;
-        if header
-            .typ
-            .as_deref()
-            .is_some_and(|typ| !typ.eq_ignore_ascii_case("JWT"))
-        {
+        if header.typ.as_deref().is_some_and(|typ| !typ.eq_ignore_ascii_case("JWT")) {
             return Err(JwtError::Malformed.into());
         }
         let kid = header.kid.as_deref().ok_or(JwtError::UnknownKey)?;
@@ -147,17 +143,11 @@ fn usable(
             let name = key.secret_env.as_deref().unwrap_or_default();
             let remedy =
                 "set it to the shop's secret as base64url without padding, at least 32 bytes, and restart";
-            let fault = |what: &str| {
-                (
-                    "secret_env",
-                    format!("the environment variable {name} {what}"),
-                    remedy,
-                )
-            };
+            let fault =
+                |what: &str| ("secret_env", format!("the environment variable {name} {what}"), remedy);
             let text = environment(name).ok_or_else(|| fault("is not set"))?;
-            let secret = URL_SAFE_NO_PAD
-                .decode(text.trim_end_matches('='))
-                .map_err(|_| fault("is not base64url"))?;
+            let secret =
+                URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| fault("is not base64url"))?;
             if secret.len() < KEY_BYTES_MIN {
                 return Err(fault("holds fewer than 32 bytes"));
             }
@@ -225,22 +215,13 @@ pub(crate) mod tests {
     fn s7_everything_else_is_refused_with_its_reason() {
         let refused = |claims: Value| account(&signed(&claims)).unwrap_err();
         let exp = NOW + 60;
-        assert_eq!(
-            refused(json!({"sub": "a", "aud": "demo", "exp": NOW})),
-            JwtError::Expired.into()
-        );
-        assert_eq!(
-            refused(json!({"sub": "a", "aud": "other", "exp": exp})),
-            NotEligible::OtherSale
-        );
+        assert_eq!(refused(json!({"sub": "a", "aud": "demo", "exp": NOW})), JwtError::Expired.into());
+        assert_eq!(refused(json!({"sub": "a", "aud": "other", "exp": exp})), NotEligible::OtherSale);
         assert_eq!(
             refused(json!({"sub": "a", "aud": "demo", "exp": exp, "nbf": NOW + 61})),
             JwtError::NotYetValid.into()
         );
-        assert_eq!(
-            refused(json!({"sub": "", "aud": "demo", "exp": exp})),
-            NotEligible::NoAccount
-        );
+        assert_eq!(refused(json!({"sub": "", "aud": "demo", "exp": exp})), NotEligible::NoAccount);
         assert_eq!(
             refused(json!({"sub": "a".repeat(257), "aud": "demo", "exp": exp})),
             NotEligible::NoAccount
@@ -261,10 +242,7 @@ pub(crate) mod tests {
         );
         let unsigned = URL_SAFE_NO_PAD.encode(r#"{"alg":"none","kid":"shop-1"}"#);
         let claims = message.split('.').nth(1).unwrap();
-        assert_eq!(
-            account(&format!("{unsigned}.{claims}.")),
-            Err(JwtError::BadSignature.into())
-        );
+        assert_eq!(account(&format!("{unsigned}.{claims}.")), Err(JwtError::BadSignature.into()));
     }
 
     #[test]

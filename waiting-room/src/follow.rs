@@ -72,9 +72,7 @@ impl Follower {
     #[must_use]
     pub fn entered(&self) -> u64 {
         let lanes = self.counts.iter().enumerate();
-        lanes
-            .map(|(lane, count)| count.unwrap_or(0).max(self.numbering.count(lane)))
-            .sum()
+        lanes.map(|(lane, count)| count.unwrap_or(0).max(self.numbering.count(lane))).sum()
     }
 
     /// The first row to ask the store for.
@@ -118,11 +116,8 @@ impl Follower {
             (self.behind, self.reload) = (self.behind + 1, true);
             return Ok(());
         }
-        let mut numbering = if self.reload {
-            Numbering::new(self.lanes())
-        } else {
-            Numbering::clone(&self.numbering)
-        };
+        let mut numbering =
+            if self.reload { Numbering::new(self.lanes()) } else { Numbering::clone(&self.numbering) };
         if let Err(error) = recorded.rows.iter().try_for_each(|row| numbering.append(row)) {
             self.reload = !self.reload;
             return Err(error);
@@ -160,12 +155,7 @@ mod tests {
         rows: &[[u64; 2]],
     ) -> Recorded {
         Recorded {
-            record: AdmissionRecord {
-                version,
-                now_serving,
-                numbered,
-                ..AdmissionRecord::default()
-            },
+            record: AdmissionRecord { version, now_serving, numbered, ..AdmissionRecord::default() },
             rows_total,
             rows: rows.iter().map(|row| row.to_vec()).collect(),
         }
@@ -182,31 +172,11 @@ mod tests {
     #[test]
     fn rows_and_record_are_followed() {
         let mut follower = followed();
-        assert_eq!(
-            (follower.numbering().total(), follower.record().now_serving),
-            (7, 4)
-        );
-        follower.survey(&[
-            Some(LaneReport {
-                count: 9,
-                newly_left: vec![1],
-                left_read: 1,
-            }),
-            None,
-        ]);
+        assert_eq!((follower.numbering().total(), follower.record().now_serving), (7, 4));
+        follower.survey(&[Some(LaneReport { count: 9, newly_left: vec![1], left_read: 1 }), None]);
         assert_eq!((follower.entered(), follower.left_read()), (12, &[1, 0][..]));
-        follower.survey(&[
-            None,
-            Some(LaneReport {
-                count: 1,
-                ..LaneReport::default()
-            }),
-        ]);
-        assert_eq!(
-            follower.entered(),
-            12,
-            "a lane that lost entries keeps what was numbered"
-        );
+        follower.survey(&[None, Some(LaneReport { count: 1, ..LaneReport::default() })]);
+        assert_eq!(follower.entered(), 12, "a lane that lost entries keeps what was numbered");
     }
 
     #[test]
@@ -214,10 +184,7 @@ mod tests {
         let mut follower = followed();
         follower.absorb(recorded(2, 1, 3, 1, &[])).unwrap();
         assert!(follower.store_is_behind());
-        assert_eq!(
-            (follower.numbering().total(), follower.record().now_serving),
-            (7, 4)
-        );
+        assert_eq!((follower.numbering().total(), follower.record().now_serving), (7, 4));
         assert_eq!(follower.stored().0.version, 2);
         follower.absorb(recorded(6, 4, 7, 2, &[[1, 2], [4, 3]])).unwrap();
         assert!(!follower.store_is_behind());
@@ -239,9 +206,7 @@ mod tests {
         let mut follower = followed();
         follower.absorb(recorded(9, 4, 20, 3, &[[10, 9]])).unwrap();
         assert_eq!(follower.rows_from(), 0, "19 are not the 20 the record speaks of");
-        follower
-            .absorb(recorded(9, 4, 20, 3, &[[1, 2], [4, 4], [10, 10]]))
-            .unwrap();
+        follower.absorb(recorded(9, 4, 20, 3, &[[1, 2], [4, 4], [10, 10]])).unwrap();
         assert_eq!((follower.numbering().total(), follower.rows_from()), (20, 3));
         assert!(follower.absorb(recorded(10, 4, 20, 4, &[[1, 1]])).is_err());
         assert_eq!(follower.rows_from(), 0);

@@ -42,10 +42,7 @@ impl Numbering {
     /// No rows yet, for a sale of so many lanes.
     #[must_use]
     pub fn new(lanes: u16) -> Self {
-        Self {
-            lanes: usize::from(lanes),
-            rows: Vec::new(),
-        }
+        Self { lanes: usize::from(lanes), rows: Vec::new() }
     }
 
     /// Appends a row of cumulative counts.
@@ -63,10 +60,7 @@ impl Numbering {
             return Err(RowError::Falls);
         }
         let before = self.total();
-        self.rows.push(Arc::new(Row {
-            counts: counts.into(),
-            before,
-        }));
+        self.rows.push(Arc::new(Row { counts: counts.into(), before }));
         Ok(())
     }
 
@@ -110,11 +104,7 @@ impl Numbering {
     /// Entries of `lane` that have a number.
     #[must_use]
     pub fn count(&self, lane: usize) -> u64 {
-        self.rows
-            .last()
-            .and_then(|row| row.counts.get(lane))
-            .copied()
-            .unwrap_or(0)
+        self.rows.last().and_then(|row| row.counts.get(lane)).copied().unwrap_or(0)
     }
 
     /// The number of the entry `seq` of `lane`, once it has one.
@@ -137,11 +127,7 @@ impl Numbering {
             return 0;
         }
         // The last row that begins below the number holds the boundary.
-        let Some(index) = self
-            .rows
-            .partition_point(|row| row.before < number)
-            .checked_sub(1)
-        else {
+        let Some(index) = self.rows.partition_point(|row| row.before < number).checked_sub(1) else {
             return 0;
         };
         let first = self.count_before(index, lane);
@@ -158,10 +144,7 @@ impl Numbering {
     }
 
     fn count_before(&self, index: usize, lane: usize) -> u64 {
-        index
-            .checked_sub(1)
-            .and_then(|previous| self.rows.get(previous))
-            .map_or(0, |row| row.counts[lane])
+        index.checked_sub(1).and_then(|previous| self.rows.get(previous)).map_or(0, |row| row.counts[lane])
     }
 
     /// How many entries of row `index` stand before its entry `i` of `lane`.
@@ -212,10 +195,7 @@ pub fn row_to_text(counts: &[u64]) -> String {
 /// The text is no row.
 pub fn row_from_text(text: &str) -> Result<Vec<u64>, String> {
     text.split(' ')
-        .map(|word| {
-            word.parse()
-                .map_err(|_| format!("'{word}' in a numbering row is no count"))
-        })
+        .map(|word| word.parse().map_err(|_| format!("'{word}' in a numbering row is no count")))
         .collect()
 }
 
@@ -251,9 +231,8 @@ mod tests {
         let mut order = Vec::new();
         let mut first = vec![0; lanes];
         for row in added {
-            let mut entries: Vec<(usize, u64)> = (0..lanes)
-                .flat_map(|lane| (0..row[lane]).map(move |i| (lane, i)))
-                .collect();
+            let mut entries: Vec<(usize, u64)> =
+                (0..lanes).flat_map(|lane| (0..row[lane]).map(move |i| (lane, i))).collect();
             entries.sort_by(|(a, i), (b, j)| ((2 * i + 1) * row[*b], a).cmp(&((2 * j + 1) * row[*a], b)));
             order.extend(entries.into_iter().map(|(lane, i)| (lane, first[lane] + i)));
             for lane in 0..lanes {

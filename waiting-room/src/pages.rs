@@ -90,12 +90,8 @@ fn rendered(page: &impl Template) -> String {
 /// The list of sales.
 #[must_use]
 pub fn sales_page(sales: &[std::sync::Arc<StoredSale>], now: Timestamp) -> String {
-    let line = |sale: &StoredSale| {
-        headline(
-            &sale.definition,
-            phase(&sale.definition, &sale.controls, None, now),
-        )
-    };
+    let line =
+        |sale: &StoredSale| headline(&sale.definition, phase(&sale.definition, &sale.controls, None, now));
     let sales = sales
         .iter()
         .map(|sale| SaleLine {
@@ -176,18 +172,13 @@ pub fn queue_page(definition: &SaleDefinition, status: &PersonalStatus) -> Strin
 /// What the queue page says to a browser without a ticket.
 #[must_use]
 pub fn no_ticket_page(definition: &SaleDefinition) -> String {
-    rendered(&NoTicketPage {
-        id: definition.id.as_str(),
-        name: &definition.name,
-    })
+    rendered(&NoTicketPage { id: definition.id.as_str(), name: &definition.name })
 }
 
 /// What the queue page says while the line's store cannot be asked.
 #[must_use]
 pub fn busy_page(definition: &SaleDefinition) -> String {
-    rendered(&BusyPage {
-        name: &definition.name,
-    })
+    rendered(&BusyPage { name: &definition.name })
 }
 
 fn headline(definition: &SaleDefinition, phase: Phase) -> String {
@@ -195,10 +186,7 @@ fn headline(definition: &SaleDefinition, phase: Phase) -> String {
     match phase {
         Phase::Scheduled => format!("The doors open {}.", moment_text(definition.doors_open_at, zone)),
         Phase::DoorsOpen => {
-            format!(
-                "The doors are open. The sale begins {}.",
-                moment_text(definition.opens_at, zone)
-            )
+            format!("The doors are open. The sale begins {}.", moment_text(definition.opens_at, zone))
         }
         Phase::Open => "The sale is open.".into(),
         Phase::Paused => "The line stands still for a moment.".into(),
@@ -272,12 +260,7 @@ fn price_text(price: i64, currency: &str) -> String {
     let unit = 10i64.pow(digits);
     match digits {
         0 => format!("{price} {currency}"),
-        _ => format!(
-            "{}.{:0width$} {currency}",
-            price / unit,
-            price % unit,
-            width = digits as usize
-        ),
+        _ => format!("{}.{:0width$} {currency}", price / unit, price % unit, width = digits as usize),
     }
 }
 
@@ -292,22 +275,13 @@ mod tests {
         assert_eq!(price_text(1_200, "JPY"), "1200 JPY");
         assert_eq!(price_text(1_234, "KWD"), "1.234 KWD");
         let moment = Timestamp::parse("2026-12-01T10:00:00Z").unwrap();
-        assert_eq!(
-            moment_text(moment, Some("Europe/Berlin")),
-            "1 December 2026, 11:00 (Europe/Berlin)"
-        );
-        assert_eq!(
-            moment_text(moment.plus_seconds(1), None),
-            "1 December 2026, 10:00:01 (UTC)"
-        );
+        assert_eq!(moment_text(moment, Some("Europe/Berlin")), "1 December 2026, 11:00 (Europe/Berlin)");
+        assert_eq!(moment_text(moment.plus_seconds(1), None), "1 December 2026, 10:00:01 (UTC)");
     }
 
     #[test]
     fn what_operators_write_is_escaped() {
-        let page = rendered(&NoTicketPage {
-            id: "x",
-            name: "<script>alert(1)</script>",
-        });
+        let page = rendered(&NoTicketPage { id: "x", name: "<script>alert(1)</script>" });
         assert!(!page.contains("<script>"), "{page}");
         assert!(page.contains("<html lang=\"en\">") && page.matches("<h1>").count() == 1);
     }

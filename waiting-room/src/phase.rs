@@ -95,11 +95,7 @@ mod tests {
             held,
             sold: 10 - available - held,
         };
-        StockSnapshot {
-            items: vec![item],
-            total_left,
-            holders: Vec::new(),
-        }
+        StockSnapshot { items: vec![item], total_left, holders: Vec::new() }
     }
 
     #[test]
@@ -109,29 +105,16 @@ mod tests {
             phase(&sale, controls, stock, moment)
         };
         let (none, gone) = (Controls::default(), stock(0, 0, None));
-        assert_eq!(
-            at(sale.doors_open_at.minus_seconds(1), &none, None),
-            Phase::Scheduled
-        );
+        assert_eq!(at(sale.doors_open_at.minus_seconds(1), &none, None), Phase::Scheduled);
         assert_eq!(at(sale.doors_open_at, &none, Some(&gone)), Phase::DoorsOpen);
         assert_eq!(at(sale.opens_at, &none, None), Phase::Open);
         assert_eq!(at(sale.opens_at, &none, Some(&stock(1, 0, None))), Phase::Open);
         assert_eq!(at(sale.opens_at, &none, Some(&gone)), Phase::SoldOut);
         assert_eq!(at(sale.closes_at, &none, Some(&gone)), Phase::Closed);
-        let paused = Controls {
-            paused: true,
-            ..Controls::default()
-        };
+        let paused = Controls { paused: true, ..Controls::default() };
         assert_eq!(at(sale.opens_at, &paused, None), Phase::Paused);
-        let closed = Controls {
-            paused: true,
-            closed: true,
-            ..Controls::default()
-        };
-        assert_eq!(
-            at(sale.doors_open_at.minus_seconds(1), &closed, None),
-            Phase::Closed
-        );
+        let closed = Controls { paused: true, closed: true, ..Controls::default() };
+        assert_eq!(at(sale.doors_open_at.minus_seconds(1), &closed, None), Phase::Closed);
     }
 
     #[test]

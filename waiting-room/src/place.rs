@@ -94,15 +94,13 @@ impl Standing<'_> {
     /// Whether the turn has come, now or at any time before.
     #[must_use]
     pub fn was_called(&self) -> bool {
-        self.number
-            .is_some_and(|number| number <= self.record.now_serving)
+        self.number.is_some_and(|number| number <= self.record.now_serving)
     }
 
     /// Whether the turn came and has run out.
     #[must_use]
     pub fn has_missed(&self) -> bool {
-        self.number
-            .is_some_and(|number| number <= self.record.expired_through)
+        self.number.is_some_and(|number| number <= self.record.expired_through)
     }
 
     fn state(&self) -> State {
@@ -115,11 +113,7 @@ impl Standing<'_> {
             return State::Closed;
         }
         if let Some(SeatState::Admitted(right)) = own {
-            return if right.expires_at > self.now {
-                State::Admitted
-            } else {
-                State::TurnMissed
-            };
+            return if right.expires_at > self.now { State::Admitted } else { State::TurnMissed };
         }
         let superseded = newer.is_some_and(|seat| seat.seq > self.seq);
         if superseded || self.has_missed() {
@@ -140,9 +134,7 @@ impl Standing<'_> {
     pub fn place(&self) -> Place {
         let state = self.state();
         let in_line = matches!(state, State::Waiting | State::YourTurn);
-        let wait = self
-            .wait_micros()
-            .filter(|_| state == State::Waiting && self.phase.admits());
+        let wait = self.wait_micros().filter(|_| state == State::Waiting && self.phase.admits());
         Place {
             state,
             number: self.number,
@@ -151,13 +143,9 @@ impl Standing<'_> {
                 .filter(|_| in_line)
                 .map(|number| (number - 1).saturating_sub(self.record.now_serving)),
             wait_seconds: wait.map(wait_range),
-            turn_expires_at: self
-                .number
-                .filter(|_| state == State::YourTurn)
-                .and_then(|number| {
-                    self.record
-                        .turn_expires_at(number, self.definition.admission.turn_seconds)
-                }),
+            turn_expires_at: self.number.filter(|_| state == State::YourTurn).and_then(|number| {
+                self.record.turn_expires_at(number, self.definition.admission.turn_seconds)
+            }),
             poll_after_ms: self.poll_after_ms(state, wait),
         }
     }
@@ -201,9 +189,7 @@ fn micros_until(then: Timestamp, now: Timestamp) -> u64 {
 /// The wait is said as a range: rates are kept in the mean, and people leave and arrive.
 fn wait_range(micros: u64) -> (u64, u64) {
     let low = micros.saturating_mul(4) / 5 / 1_000_000;
-    let high = (micros.saturating_mul(5) / 4)
-        .div_ceil(1_000_000)
-        .saturating_add(2);
+    let high = (micros.saturating_mul(5) / 4).div_ceil(1_000_000).saturating_add(2);
     (low, high)
 }
 
@@ -244,11 +230,7 @@ mod tests {
 
     /// A line of 1,000 that has admitted 100 at the opening, at 100 per second.
     fn record(sale: &SaleDefinition) -> AdmissionRecord {
-        let settings = Settings {
-            rate_per_minute: 6_000,
-            burst: 100,
-            turn_seconds: 120,
-        };
+        let settings = Settings { rate_per_minute: 6_000, burst: 100, turn_seconds: 120 };
         advance(&AdmissionRecord::default(), &settings, true, 1_000, sale.opens_at).unwrap()
     }
 
@@ -285,43 +267,25 @@ mod tests {
     fn every_state_has_its_cause() {
         let sale = with_rate(sale());
         let record = record(&sale);
-        let case = Case {
-            sale: &sale,
-            record: &record,
-        };
+        let case = Case { sale: &sale, record: &record };
         assert_eq!(case.state(None, Phase::Open), State::Entered);
         assert_eq!(case.state(Some(101), Phase::Open), State::Waiting);
         assert_eq!(case.state(Some(100), Phase::Open), State::YourTurn);
         assert_eq!(case.state(Some(100), Phase::Paused), State::YourTurn);
         assert_eq!(case.state(Some(500), Phase::SoldOut), State::SoldOut);
         assert_eq!(case.state(Some(500), Phase::Closed), State::Closed);
-        let left = Standing {
-            has_left: true,
-            ..case.standing(Some(500), Phase::Closed)
-        };
+        let left = Standing { has_left: true, ..case.standing(Some(500), Phase::Closed) };
         assert_eq!(left.place().state, State::Left);
-        let expired = AdmissionRecord {
-            expired_through: 100,
-            ..record.clone()
-        };
-        let late = Case {
-            sale: &sale,
-            record: &expired,
-        };
+        let expired = AdmissionRecord { expired_through: 100, ..record.clone() };
+        let late = Case { sale: &sale, record: &expired };
         assert_eq!(late.state(Some(100), Phase::Open), State::TurnMissed);
     }
 
     #[test]
     fn the_lane_has_the_last_word_on_a_turn() {
         let sale = with_rate(sale());
-        let record = AdmissionRecord {
-            expired_through: 50,
-            ..record(&sale)
-        };
-        let case = Case {
-            sale: &sale,
-            record: &record,
-        };
+        let record = AdmissionRecord { expired_through: 50, ..record(&sale) };
+        let case = Case { sale: &sale, record: &record };
         let right = |seconds| {
             SeatState::Admitted(Right {
                 jti: "j".into(),
@@ -332,25 +296,12 @@ mod tests {
         };
         let state = |number, seq, state, phase| {
             let seat = Seat { seq, state };
-            Standing {
-                seat: Some(&seat),
-                ..case.standing(Some(number), phase)
-            }
-            .place()
-            .state
+            Standing { seat: Some(&seat), ..case.standing(Some(number), phase) }.place().state
         };
-        assert_eq!(
-            state(10, 7, right(60), Phase::Open),
-            State::Admitted,
-            "admitted before the turn ran out"
-        );
+        assert_eq!(state(10, 7, right(60), Phase::Open), State::Admitted, "admitted before the turn ran out");
         assert_eq!(state(60, 7, right(60), Phase::SoldOut), State::Admitted);
         assert_eq!(state(60, 7, right(0), Phase::Open), State::TurnMissed);
-        assert_eq!(
-            state(60, 9, SeatState::Waiting, Phase::Open),
-            State::TurnMissed,
-            "superseded"
-        );
+        assert_eq!(state(60, 9, SeatState::Waiting, Phase::Open), State::TurnMissed, "superseded");
         assert_eq!(state(60, 7, SeatState::Left, Phase::Open), State::Left);
         assert_eq!(
             state(60, 3, SeatState::Left, Phase::Open),
@@ -364,34 +315,21 @@ mod tests {
     fn p3_no_wait_is_told_while_nothing_moves() {
         let sale = with_rate(sale());
         let record = record(&sale);
-        let case = Case {
-            sale: &sale,
-            record: &record,
-        };
+        let case = Case { sale: &sale, record: &record };
         let open = case.standing(Some(701), Phase::Open).place();
         assert_eq!(open.people_ahead, Some(600));
         assert_eq!(open.wait_seconds, Some((4, 10)));
         for phase in [Phase::DoorsOpen, Phase::Paused, Phase::SoldOut, Phase::Closed] {
-            assert_eq!(
-                case.standing(Some(701), phase).place().wait_seconds,
-                None,
-                "{phase:?}"
-            );
+            assert_eq!(case.standing(Some(701), phase).place().wait_seconds, None, "{phase:?}");
         }
-        assert_eq!(
-            case.standing(Some(701), Phase::Paused).place().people_ahead,
-            Some(600)
-        );
+        assert_eq!(case.standing(Some(701), Phase::Paused).place().people_ahead, Some(600));
     }
 
     #[test]
     fn a_turn_says_until_when() {
         let sale = with_rate(sale());
         let record = record(&sale);
-        let case = Case {
-            sale: &sale,
-            record: &record,
-        };
+        let case = Case { sale: &sale, record: &record };
         let place = case.standing(Some(3), Phase::Open).place();
         let until = place.turn_expires_at.unwrap();
         assert!(until >= sale.opens_at.plus_seconds(120) && until <= sale.opens_at.plus_seconds(121));

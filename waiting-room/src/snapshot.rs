@@ -108,10 +108,7 @@ impl Prepared {
             let _ = write!(etag, "{byte:02x}");
         }
         etag.push('"');
-        Self {
-            bytes: body.into(),
-            etag,
-        }
+        Self { bytes: body.into(), etag }
     }
 }
 
@@ -139,26 +136,17 @@ impl LiveSale {
     #[must_use]
     pub fn has_left(&self, lane: u16, seq: u64) -> bool {
         let left = self.left.read().unwrap_or_else(PoisonError::into_inner);
-        left.0
-            .get(usize::from(lane))
-            .is_some_and(|seqs| seqs.binary_search(&seq).is_ok())
+        left.0.get(usize::from(lane)).is_some_and(|seqs| seqs.binary_search(&seq).is_ok())
     }
 
     /// Remembers that a place was given up.
     pub fn note_left(&self, lane: u16, seq: u64) {
-        self.left
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .note(usize::from(lane), seq);
+        self.left.write().unwrap_or_else(PoisonError::into_inner).note(usize::from(lane), seq);
     }
 
     /// Remembers what a survey says was given up.
     pub fn note_survey(&self, reports: &[Option<LaneReport>]) {
-        if !reports
-            .iter()
-            .flatten()
-            .any(|report| !report.newly_left.is_empty())
-        {
+        if !reports.iter().flatten().any(|report| !report.newly_left.is_empty()) {
             return;
         }
         let mut left = self.left.write().unwrap_or_else(PoisonError::into_inner);
@@ -188,22 +176,10 @@ impl LiveSale {
         follower: &Follower,
         now: Timestamp,
     ) {
-        let left_waiting = self
-            .left
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .waiting(follower);
+        let left_waiting = self.left.read().unwrap_or_else(PoisonError::into_inner).waiting(follower);
         let stock = self.stock.load_full();
         let previous = self.snapshot();
-        let next = Snapshot::build(
-            Some(&previous),
-            sale,
-            verifier,
-            follower,
-            stock,
-            left_waiting,
-            now,
-        );
+        let next = Snapshot::build(Some(&previous), sale, verifier, follower, stock, left_waiting, now);
         self.snapshot.store(Arc::new(next));
     }
 }
@@ -241,19 +217,12 @@ impl Snapshot {
         now: Timestamp,
     ) -> Self {
         let record = Arc::clone(follower.record());
-        let waiting = follower
-            .entered()
-            .saturating_sub(record.now_serving)
-            .saturating_sub(left_waiting);
+        let waiting = follower.entered().saturating_sub(record.now_serving).saturating_sub(left_waiting);
         let mut status = public_status(&sale, &record, stock.as_deref(), waiting, now);
-        status.snapshot = status
-            .snapshot
-            .max(previous.map_or(0, |previous| previous.status.snapshot));
+        status.snapshot = status.snapshot.max(previous.map_or(0, |previous| previous.status.snapshot));
         let reusable = previous.filter(|previous| {
-            let aged = PublicStatus {
-                server_time: status.server_time,
-                ..PublicStatus::clone(&previous.status)
-            };
+            let aged =
+                PublicStatus { server_time: status.server_time, ..PublicStatus::clone(&previous.status) };
             let is_young =
                 now.since(previous.status.server_time) < BYTES_LIFE && now >= previous.status.server_time;
             aged == status && is_young && Arc::ptr_eq(&previous.sale, &sale)
@@ -267,35 +236,17 @@ impl Snapshot {
             None => {
                 let text = serde_json::to_string(&status).unwrap_or_default();
                 let page = pages::sale_page(&sale, stock.as_deref(), &status, now);
-                (
-                    Arc::new(status),
-                    Arc::new(Prepared::new(text)),
-                    Arc::new(Prepared::new(page)),
-                )
+                (Arc::new(status), Arc::new(Prepared::new(text)), Arc::new(Prepared::new(page)))
             }
         };
         let numbering = Arc::clone(follower.numbering());
-        Self {
-            sale,
-            verifier,
-            record,
-            numbering,
-            stock,
-            status,
-            status_bytes,
-            page_bytes,
-        }
+        Self { sale, verifier, record, numbering, stock, status, status_bytes, page_bytes }
     }
 
     /// The phase at `now`, by the sale's definition as this snapshot has it.
     #[must_use]
     pub fn phase(&self, now: Timestamp) -> Phase {
-        phase(
-            &self.sale.definition,
-            &self.sale.controls,
-            self.stock.as_deref(),
-            now,
-        )
+        phase(&self.sale.definition, &self.sale.controls, self.stock.as_deref(), now)
     }
 }
 

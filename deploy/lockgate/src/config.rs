@@ -96,44 +96,61 @@ const fn secret(key: &'static str, remedy: &'static str, apply: Apply) -> Settin
 }
 
 const SETTINGS: &[Setting] = &[
-    setting("listen", "give an address such as 127.0.0.1:8080", |c, v| Ok(c.listen = address(v)?)),
+    setting("listen", "give an address such as 127.0.0.1:8080", |c, v| put(&mut c.listen, address(v))),
     setting("operator_listen", "give an address such as 127.0.0.1:8090", |c, v| {
-        Ok(c.operator_listen = Some(address(v)?))
+        put(&mut c.operator_listen, address(v).map(Some))
     }),
-    setting("data", "name a folder", |c, v| Ok(c.data = path(v)?)),
+    setting("data", "name a folder", |c, v| put(&mut c.data, path(v))),
     setting("public_url", "give an address such as https://shop.example", |c, v| {
-        Ok(c.public_url = Some(http_url(v)?))
+        put(&mut c.public_url, http_url(v).map(Some))
     }),
-    secret("operator_key", "give at least 32 random characters", |c, v| Ok(c.operator_key = Some(key(v)?))),
-    secret("viewer_key", "give at least 32 random characters", |c, v| Ok(c.viewer_key = Some(key(v)?))),
+    secret("operator_key", "give at least 32 random characters", |c, v| {
+        put(&mut c.operator_key, key(v).map(Some))
+    }),
+    secret("viewer_key", "give at least 32 random characters", |c, v| {
+        put(&mut c.viewer_key, key(v).map(Some))
+    }),
     secret("store.url", "give redis://host:6379 or redis+cluster://host:6379,host:6379", |c, v| {
-        Ok(c.store_url = Some(url(v, &["redis://", "redis+cluster://", "unix://"])?))
+        put(&mut c.store_url, url(v, &["redis://", "redis+cluster://", "unix://"]).map(Some))
     }),
-    setting("store.prefix", "use letters, digits, ':' and '-', at most 32", |c, v| Ok(c.store_prefix = prefix(v)?)),
+    setting("store.prefix", "use letters, digits, ':' and '-', at most 32", |c, v| {
+        put(&mut c.store_prefix, prefix(v))
+    }),
     secret("orders.url", "give postgres://user:password@host:5432/database", |c, v| {
-        Ok(c.orders_url = Some(url(v, &["postgres://", "postgresql://"])?))
+        put(&mut c.orders_url, url(v, &["postgres://", "postgresql://"]).map(Some))
     }),
-    setting("keys.file", "name a key ring made with `lockgate keys new`", |c, v| Ok(c.keys_file = Some(path(v)?))),
+    setting("keys.file", "name a key ring made with `lockgate keys new`", |c, v| {
+        put(&mut c.keys_file, path(v).map(Some))
+    }),
     setting("gate.url", "give the stock gate's address, such as http://gate:8081", |c, v| {
-        Ok(c.gate_url = Some(http_url(v)?))
+        put(&mut c.gate_url, http_url(v).map(Some))
     }),
     setting("gateway.url", "give the simulated gateway's address, such as http://gateway:8082", |c, v| {
-        Ok(c.gateway_url = Some(http_url(v)?))
+        put(&mut c.gateway_url, http_url(v).map(Some))
     }),
-    setting("gateway.webhook_url", "give the checkout's address, such as http://checkout:8080/payment/webhook", |c, v| {
-        Ok(c.webhook_url = Some(http_url(v)?))
-    }),
-    setting("log.format", "use text or json", |c, v| match v {
-        "text" => Ok(c.log_json = false),
-        "json" => Ok(c.log_json = true),
-        other => Err(format!("'{other}' is no log format")),
-    }),
+    setting(
+        "gateway.webhook_url",
+        "give the checkout's address, such as http://checkout:8080/payment/webhook",
+        |c, v| put(&mut c.webhook_url, http_url(v).map(Some)),
+    ),
+    setting("log.format", "use text or json", |c, v| put(&mut c.log_json, is_json(v))),
     setting("log.filter", "give a level such as info, or target=level,…", |c, v| {
-        tracing_filter(v)?;
-        c.log_filter = v.to_owned();
-        Ok(())
+        put(&mut c.log_filter, crate::telemetry::parse_filter(v).map(|_| v.to_owned()))
     }),
 ];
+
+fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *place = value?;
+    Ok(())
+}
+
+fn is_json(text: &str) -> Result<bool, String> {
+    match text {
+        "text" => Ok(false),
+        "json" => Ok(true),
+        other => Err(format!("'{other}' is no log format")),
+    }
+}
 
 impl Default for Config {
     fn default() -> Self {
@@ -188,7 +205,8 @@ fn apply_file(config: &mut Config, name: &str, text: &str, problems: &mut Vec<Co
         Ok(table) => table,
         Err(error) => {
             // The message without its excerpt: the line may hold a password.
-            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let line =
+                error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             problems.push(ConfigProblem {
                 place: format!("{name}:{line}"),
                 key: "file".into(),
@@ -261,7 +279,8 @@ fn path(text: &str) -> Result<PathBuf, String> {
 fn http_url(text: &str) -> Result<String, String> {
     let wrong = || format!("'{text}' is no http(s) address");
     let uri: http::Uri = text.parse().map_err(|_| wrong())?;
-    let plain = uri.query().is_none() && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+    let plain =
+        uri.query().is_none() && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
     if !matches!(uri.scheme_str(), Some("http" | "https")) || !plain {
         return Err(wrong());
     }
@@ -292,10 +311,6 @@ fn prefix(text: &str) -> Result<String, String> {
     if text.len() > 32 || !plain { Err(format!("'{text}' is no key prefix")) } else { Ok(text.to_owned()) }
 }
 
-fn tracing_filter(text: &str) -> Result<(), String> {
-    crate::telemetry::parse_filter(text).map(drop)
-}
-
 /// Edit distance (Levenshtein), to name the setting that was probably meant.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -324,7 +339,11 @@ mod tests {
         let file = "listen = \"127.0.0.1:1\"\n[store]\nurl = \"redis://a\"";
         let config = load(
             Some(("f.toml", file)),
-            environment(&[("LOCKGATE_LISTEN", "127.0.0.1:2"), ("LOCKGATE_ORDERS__URL", "postgres://b"), ("HOME", "/")]),
+            environment(&[
+                ("LOCKGATE_LISTEN", "127.0.0.1:2"),
+                ("LOCKGATE_ORDERS__URL", "postgres://b"),
+                ("HOME", "/"),
+            ]),
             &[("listen", "127.0.0.1:3".into())],
         )
         .unwrap();
@@ -336,7 +355,8 @@ mod tests {
     #[test]
     fn every_problem_is_reported_at_once_and_no_secret_is_shown() {
         let file = "listn = \"x\"\ndata = [1]\npublic_url = \"ftp://x\"";
-        let given = environment(&[("LOCKGATE_OPERATOR_KEY", "hunter2"), ("LOCKGATE_STORE__URL", "http://:pw@host")]);
+        let given =
+            environment(&[("LOCKGATE_OPERATOR_KEY", "hunter2"), ("LOCKGATE_STORE__URL", "http://:pw@host")]);
         let problems = load(Some(("f.toml", file)), given, &[("listen", "here".into())]).unwrap_err();
         let text = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         assert_eq!(problems.len(), 6, "{text}");
@@ -353,11 +373,21 @@ mod tests {
     #[test]
     fn every_setting_accepts_a_documented_example() {
         let examples = [
-            ("listen", "127.0.0.1:8080"), ("operator_listen", "127.0.0.1:8090"), ("data", "d"),
-            ("public_url", "https://shop.example/"), ("operator_key", &"k".repeat(32)), ("viewer_key", &"v".repeat(32)),
-            ("store.url", "redis://host:6379"), ("store.prefix", "lg:"), ("orders.url", "postgres://u:p@h/d"),
-            ("keys.file", "keys.toml"), ("gate.url", "http://gate:8081"), ("gateway.url", "http://gateway:8082"),
-            ("gateway.webhook_url", "http://checkout:8080/payment/webhook"), ("log.format", "json"), ("log.filter", "info"),
+            ("listen", "127.0.0.1:8080"),
+            ("operator_listen", "127.0.0.1:8090"),
+            ("data", "d"),
+            ("public_url", "https://shop.example/"),
+            ("operator_key", &"k".repeat(32)),
+            ("viewer_key", &"v".repeat(32)),
+            ("store.url", "redis://host:6379"),
+            ("store.prefix", "lg:"),
+            ("orders.url", "postgres://u:p@h/d"),
+            ("keys.file", "keys.toml"),
+            ("gate.url", "http://gate:8081"),
+            ("gateway.url", "http://gateway:8082"),
+            ("gateway.webhook_url", "http://checkout:8080/payment/webhook"),
+            ("log.format", "json"),
+            ("log.filter", "info"),
         ];
         assert_eq!(examples.len(), SETTINGS.len());
         let flags: Vec<(&str, String)> = examples.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();

@@ -56,7 +56,10 @@ pub fn run(command: &KeysCommand) -> Result<(), Failure> {
         Action::New { kid } => {
             let kid = kid.clone().unwrap_or_else(|| free_name(&ring));
             if ring.keys.iter().any(|key| key.kid == kid) {
-                return Err(Failure::usage(format!("{}: there is a key '{kid}' already; choose another name", path.display())));
+                return Err(Failure::usage(format!(
+                    "{}: there is a key '{kid}' already; choose another name",
+                    path.display()
+                )));
             }
             let mut key = KeyFile::new_key(&kid, rand::random());
             // The first key of a ring has nothing to overlap with.
@@ -87,7 +90,10 @@ pub fn run(command: &KeysCommand) -> Result<(), Failure> {
 }
 
 fn free_name(ring: &KeyFile) -> String {
-    (1..).map(|n| format!("k{n}")).find(|name| ring.keys.iter().all(|key| &key.kid != name)).unwrap_or_default()
+    (1..)
+        .map(|n| format!("k{n}"))
+        .find(|name| ring.keys.iter().all(|key| &key.kid != name))
+        .unwrap_or_default()
 }
 
 /// The ring at `path`, or a fresh one made there when `create` is set and there is none.
@@ -108,7 +114,8 @@ pub fn open(path: &Path, create: bool) -> Result<KeyRing, Failure> {
 
 /// Writes beside and renames, so that a crash leaves the old ring or the new one, never half of one.
 fn write(path: &Path, ring: &KeyFile) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::running(format!("{}: cannot be written ({error})", path.display()));
+    let failed =
+        |error: std::io::Error| Failure::running(format!("{}: cannot be written ({error})", path.display()));
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }

@@ -85,7 +85,10 @@ impl Options {
         let text = match &self.config {
             None => None,
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-                Failure::usage(format!("{}: cannot be read ({error}); name a configuration file", path.display()))
+                Failure::usage(format!(
+                    "{}: cannot be read ({error}); name a configuration file",
+                    path.display()
+                ))
             })?),
         };
         let name = self.config.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
@@ -94,10 +97,13 @@ impl Options {
                 .into_iter()
                 .filter_map(|(key, value)| Some((key, value.clone()?)))
                 .collect();
-        let environment = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-        config::load(text.as_deref().map(|text| (name.as_str(), text)), environment, &flags).map_err(|problems| {
-            Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-        })
+        let environment =
+            std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        config::load(text.as_deref().map(|text| (name.as_str(), text)), environment, &flags).map_err(
+            |problems| {
+                Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+            },
+        )
     }
 }
 

@@ -78,7 +78,9 @@ pub fn run(command: &SaleCommand) -> Result<(), Failure> {
 
 async fn act(command: &SaleCommand) -> Result<Value, Failure> {
     if command.key.is_empty() {
-        return Err(Failure::usage("--key or LOCKGATE_OPERATOR_KEY is missing; give the key printed at the start"));
+        return Err(Failure::usage(
+            "--key or LOCKGATE_OPERATOR_KEY is missing; give the key printed at the start",
+        ));
     }
     let client = Client::builder().no_proxy().build().map_err(Failure::running)?;
     let call = |method: Method, path: &str| {
@@ -122,14 +124,19 @@ async fn send(request: RequestBuilder) -> Result<Value, Failure> {
     let response = request.send().await.map_err(Failure::running)?;
     let status = response.status();
     let text = response.text().await.map_err(Failure::running)?;
-    let body: Value = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(Value::String(text)) };
+    let body: Value = if text.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_str(&text).unwrap_or(Value::String(text))
+    };
     if status.is_success() {
         return Ok(body);
     }
     let detail = body.get("detail").and_then(Value::as_str).unwrap_or("no explanation was given");
     let mut message = format!("{status}: {detail}");
     for problem in body.get("problems").and_then(Value::as_array).into_iter().flatten() {
-        message.push_str(&format!("\n{}", problem.as_str().map_or_else(|| problem.to_string(), str::to_owned)));
+        message
+            .push_str(&format!("\n{}", problem.as_str().map_or_else(|| problem.to_string(), str::to_owned)));
     }
     Err(Failure::running(message))
 }

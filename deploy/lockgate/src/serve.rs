@@ -3,10 +3,7 @@
 use std::{fs::File, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::Router;
-use lockgate_checkout::{
-    self as checkout,
-    gateways::{Gateway, simulated},
-};
+use lockgate_checkout::{self as checkout, Gateway, Simulated, simulated};
 use lockgate_shared::{
     catalog::{ApplyError, Catalog},
     clock::{Clock, SystemClock},
@@ -53,9 +50,11 @@ pub struct Roles {
 }
 
 impl Roles {
-    const NONE: Self = Self { waiting_room: false, stock_gate: false, checkout: false, simulated_gateway: false };
+    const NONE: Self =
+        Self { waiting_room: false, stock_gate: false, checkout: false, simulated_gateway: false };
     /// The all-in-one.
-    pub const ALL: Self = Self { waiting_room: true, stock_gate: true, checkout: true, simulated_gateway: true };
+    pub const ALL: Self =
+        Self { waiting_room: true, stock_gate: true, checkout: true, simulated_gateway: true };
     /// The line alone.
     pub const WAITING_ROOM: Self = Self { waiting_room: true, ..Self::NONE };
     /// The stock alone.
@@ -126,7 +125,12 @@ fn check_roles(roles: Roles, config: &Config) -> Result<(), Failure> {
     if missing.is_empty() { Ok(()) } else { Err(Failure::usage(missing.join("\n"))) }
 }
 
-async fn serve(roles: Roles, config: Config, options: &Options, metrics: PrometheusHandle) -> Result<(), Failure> {
+async fn serve(
+    roles: Roles,
+    config: Config,
+    options: &Options,
+    metrics: PrometheusHandle,
+) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let _lock = lock_data_folder(&config.data)?;
     let ring = open_ring(roles, &config)?;
@@ -160,21 +164,8 @@ async fn serve(roles: Roles, config: Config, options: &Options, metrics: Prometh
     services.loops.spawn(upkeep(metrics.clone(), stopped.clone()));
     let watcher = catalog.watch(Duration::from_millis(CATALOG_POLL_MS), stopped.clone());
 
-    let health = operations::health_router(std::mem::take(&mut services.checks));
-    let mut listeners = JoinSet::new();
-    match operator_listener {
-        Some(own) => {
-            let operator = services.operator.merge(operations::metrics_router(metrics, None)).merge(health.clone());
-            listeners.spawn(edge::serve::serve(own, edge::layers::guard(operator), stopped.clone()));
-            let public = edge::layers::guard(services.public.merge(health));
-            listeners.spawn(edge::serve::serve(listener, public, stopped.clone()));
-        }
-        None => {
-            let metrics = operations::metrics_router(metrics, Some(operator_keys));
-            let all = services.public.merge(services.operator).merge(metrics).merge(health);
-            listeners.spawn(edge::serve::serve(listener, edge::layers::guard(all), stopped.clone()));
-        }
-    }
+    let mut listeners =
+        listen_on(listener, operator_listener, &mut services, metrics, operator_keys, &stopped);
     announce(&parts, printed_key.as_deref());
     tokio::select! {
         _ = signals => {}
@@ -185,6 +176,31 @@ async fn serve(roles: Roles, config: Config, options: &Options, metrics: Prometh
     while services.loops.join_next().await.is_some() {}
     let _ = watcher.await;
     Ok(())
+}
+
+/// Operators' routes stand on their own listener, or beside the shoppers' with `/metrics` behind a key.
+fn listen_on(
+    listener: TcpListener,
+    operator_listener: Option<TcpListener>,
+    services: &mut Services,
+    metrics: PrometheusHandle,
+    operator_keys: Arc<OperatorKeys>,
+    stopped: &watch::Receiver<bool>,
+) -> JoinSet<std::io::Result<()>> {
+    let health = operations::health_router(std::mem::take(&mut services.checks));
+    let public = std::mem::take(&mut services.public).merge(health.clone());
+    let operator = std::mem::take(&mut services.operator);
+    let mut listeners = JoinSet::new();
+    let public = match operator_listener {
+        Some(own) => {
+            let operator = operator.merge(operations::metrics_router(metrics, None)).merge(health);
+            listeners.spawn(edge::serve::serve(own, edge::layers::guard(operator), stopped.clone()));
+            public
+        }
+        None => public.merge(operator).merge(operations::metrics_router(metrics, Some(operator_keys))),
+    };
+    listeners.spawn(edge::serve::serve(listener, edge::layers::guard(public), stopped.clone()));
+    listeners
 }
 
 fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, Failure> {
@@ -204,11 +220,11 @@ fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, 
         services.public = services.public.merge(waiting_room::router(Arc::clone(&app)));
         services.operator = services.operator.merge(waiting_room::operator_router(Arc::clone(&app)));
         services.loops.spawn(waiting_room::run(Arc::clone(&app), stopped.clone()));
-        services.checks.push(check("line's store", app, |app| async move { waiting_room::ready(&app).await }));
+        services.checks.push(check("line's store", app, |app| async move { app.ready().await.is_ok() }));
     }
     let gateway = gateway_client(parts, &mut services, stopped)?;
     if let (true, Some(orders)) = (parts.roles.checkout, &parts.stores.orders) {
-        let app = Arc::new(checkout::App::new(checkout::AppParts {
+        let app = checkout::App::new(checkout::AppParts {
             catalog: Arc::clone(&parts.catalog),
             store: Arc::clone(orders),
             gate,
@@ -219,17 +235,23 @@ fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, 
             public_url: parts.public_url.clone(),
             operator_keys: Arc::clone(&parts.operator_keys),
             process_id: parts.process_id.clone(),
-        }));
+        });
         services.public = services.public.merge(checkout::router(Arc::clone(&app)));
         services.operator = services.operator.merge(checkout::operator_router(Arc::clone(&app)));
         services.loops.spawn(checkout::run(Arc::clone(&app), stopped.clone()));
-        services.checks.push(check("orders' store", app, |app| async move { checkout::ready(&app).await }));
+        services
+            .checks
+            .push(check("orders' store", app, |app| async move { checkout::ready(&app).await.is_ok() }));
     }
     Ok(services)
 }
 
 /// The gate: this process's own router, never on the shoppers' listener; or another process's, by HTTP.
-fn gate_client(parts: &Parts, services: &mut Services, stopped: &watch::Receiver<bool>) -> Result<GateClient, Failure> {
+fn gate_client(
+    parts: &Parts,
+    services: &mut Services,
+    stopped: &watch::Receiver<bool>,
+) -> Result<GateClient, Failure> {
     let signer = Arc::new(ServiceSigner::new(Arc::clone(&parts.ring), gate::AUDIENCE));
     if !parts.roles.stock_gate {
         let url = parts.config.gate_url.as_deref().unwrap_or_default();
@@ -243,7 +265,7 @@ fn gate_client(parts: &Parts, services: &mut Services, stopped: &watch::Receiver
     }));
     let router = stock_gate::router(Arc::clone(&app));
     services.loops.spawn(stock_gate::run(Arc::clone(&app), stopped.clone()));
-    services.checks.push(check("stock's store", app, |app| async move { stock_gate::ready(&app).await }));
+    services.checks.push(check("stock's store", app, |app| async move { app.ready().await.is_ok() }));
     if parts.roles == Roles::STOCK_GATE {
         services.public = router.clone();
     }
@@ -255,10 +277,10 @@ fn gateway_client(
     services: &mut Services,
     stopped: &watch::Receiver<bool>,
 ) -> Result<Arc<dyn Gateway>, Failure> {
-    let signer = Arc::new(ServiceSigner::new(Arc::clone(&parts.ring), simulated::AUDIENCE));
+    let (ring, clock) = (Arc::clone(&parts.ring), Arc::clone(&parts.clock));
     if !parts.roles.simulated_gateway {
-        let url = parts.config.gateway_url.as_deref().unwrap_or("http://127.0.0.1:8082");
-        let client = simulated::Simulated::over_http(url, signer, Arc::clone(&parts.ring), Arc::clone(&parts.clock));
+        let url = parts.config.gateway_url.as_deref().unwrap_or_default();
+        let client = Simulated::over_http(url, &parts.public_url, ring, clock);
         return Ok(Arc::new(client.map_err(Failure::running)?));
     }
     let webhook_url = parts
@@ -266,21 +288,20 @@ fn gateway_client(
         .webhook_url
         .clone()
         .unwrap_or_else(|| format!("http://{}/payment/webhook", reachable(parts.listen)));
-    let service = simulated::Service::open(simulated::ServiceParts {
-        file: parts.config.data.join("simulated-gateway.db"),
-        ring: Arc::clone(&parts.ring),
+    let service_parts = simulated::ServiceParts {
+        ring: Arc::clone(&ring),
         operator_keys: Arc::clone(&parts.operator_keys),
         webhook_url,
-        public_url: parts.public_url.clone(),
-        clock: Arc::clone(&parts.clock),
-    })
-    .map_err(Failure::running)?;
-    let service = Arc::new(service);
-    services.public = std::mem::take(&mut services.public).merge(simulated::router(Arc::clone(&service)));
-    services.operator = std::mem::take(&mut services.operator).merge(simulated::operator_router(Arc::clone(&service)));
-    services.loops.spawn(simulated::run(Arc::clone(&service), stopped.clone()));
-    let router = simulated::router(service);
-    Ok(Arc::new(simulated::Simulated::in_process(router, signer, Arc::clone(&parts.ring), Arc::clone(&parts.clock))))
+        clock: Arc::clone(&clock),
+    };
+    let file = parts.config.data.join("simulated-gateway.db");
+    let service = simulated::Service::open(&file, service_parts, simulated::Behaviour::default())
+        .map_err(|error| Failure::running(format!("{}: {error}", file.display())))?;
+    services.public = std::mem::take(&mut services.public).merge(service.router());
+    services.operator = std::mem::take(&mut services.operator).merge(service.operator_router());
+    let (sender, stopped) = (Arc::clone(&service), stopped.clone());
+    services.loops.spawn(async move { sender.run(stopped).await });
+    Ok(Arc::new(Simulated::in_process(service.router(), &parts.public_url, ring, clock)))
 }
 
 /// A listener on every address of the machine is reached by the loopback one.
@@ -307,7 +328,8 @@ async fn upkeep(metrics: PrometheusHandle, mut stopped: watch::Receiver<bool>) {
 }
 
 async fn wait_for_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
         return;
     };
@@ -316,19 +338,25 @@ async fn wait_for_signal() {
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
-        Failure::running(format!("cannot listen on {address} ({error}); free the port or give --listen another"))
+        Failure::running(format!(
+            "cannot listen on {address} ({error}); free the port or give --listen another"
+        ))
     })
 }
 
 /// Two processes on one SQLite file would each think they are its only writer.
 fn lock_data_folder(folder: &Path) -> Result<File, Failure> {
     let name = folder.display();
-    std::fs::create_dir_all(folder)
-        .map_err(|error| Failure::running(format!("{name}: cannot be made ({error}); give --data a folder")))?;
-    let file = File::create(folder.join("lockgate.lock"))
-        .map_err(|error| Failure::running(format!("{name}: cannot be written ({error}); give --data a folder")))?;
+    std::fs::create_dir_all(folder).map_err(|error| {
+        Failure::running(format!("{name}: cannot be made ({error}); give --data a folder"))
+    })?;
+    let file = File::create(folder.join("lockgate.lock")).map_err(|error| {
+        Failure::running(format!("{name}: cannot be written ({error}); give --data a folder"))
+    })?;
     file.try_lock().map_err(|_| {
-        Failure::running(format!("{name}: another Lockgate uses this folder; stop it or give --data another folder"))
+        Failure::running(format!(
+            "{name}: another Lockgate uses this folder; stop it or give --data another folder"
+        ))
     })?;
     Ok(file)
 }
@@ -354,7 +382,8 @@ fn operator_keys(config: &Config) -> Result<(Arc<OperatorKeys>, Option<String>),
     };
     keys.add(Role::Operator, &own).map_err(|problem| Failure::usage(format!("operator_key: {problem}")))?;
     if let Some(key) = &config.viewer_key {
-        keys.add(Role::Viewer, key.reveal()).map_err(|problem| Failure::usage(format!("viewer_key: {problem}")))?;
+        keys.add(Role::Viewer, key.reveal())
+            .map_err(|problem| Failure::usage(format!("viewer_key: {problem}")))?;
     }
     Ok((Arc::new(keys), printed))
 }
@@ -376,7 +405,8 @@ async fn apply_sales(
         definitions.push(definition);
     }
     // Told nothing at all, it shows what it does.
-    if definitions.is_empty() && options.config.is_none() && roles == Roles::ALL && catalog.sales().is_empty() {
+    if definitions.is_empty() && options.config.is_none() && roles == Roles::ALL && catalog.sales().is_empty()
+    {
         definitions.push(demo::sale(clock.now()).map_err(Failure::running)?);
     }
     for definition in definitions {

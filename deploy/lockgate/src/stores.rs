@@ -3,14 +3,14 @@
 
 use std::{path::Path, sync::Arc};
 
-use lockgate_checkout::store as orders;
+use lockgate_checkout as orders;
 use lockgate_shared::{
     catalog::{self, CatalogStore},
     clock::Clock,
     events::{self, EventLog},
     store::{StoreError, migrations::Migration, postgres, redis::RedisLink, sqlite::Sqlite},
 };
-use lockgate_stock_gate::store as stock;
+use lockgate_stock_gate as stock;
 use lockgate_waiting_room::store as line;
 
 use crate::{config::Config, exit::Failure};
@@ -63,7 +63,7 @@ pub async fn open(config: &Config, clock: &Arc<dyn Clock>, with_orders: bool) ->
 fn opened<'a>(sqlite: &'a mut Option<Sqlite>, file: &Path) -> Result<&'a Sqlite, Failure> {
     if sqlite.is_none() {
         let migrations: [(&'static str, &[Migration]); 5] = [
-            ("catalog", catalog::CATALOG_SQLITE),
+            ("catalog", catalog::sqlite::CATALOG_SQLITE),
             ("events", events::sqlite::EVENTS_SQLITE),
             ("line", line::LINE_SQLITE),
             ("stock", stock::STOCK_SQLITE),
@@ -78,7 +78,7 @@ fn opened<'a>(sqlite: &'a mut Option<Sqlite>, file: &Path) -> Result<&'a Sqlite,
 
 fn on_sqlite(db: &Sqlite, clock: &Arc<dyn Clock>) -> Stores {
     Stores {
-        catalog: Arc::new(catalog::SqliteCatalog::new(db.clone())),
+        catalog: Arc::new(catalog::sqlite::SqliteCatalog::new(db.clone())),
         line: Arc::new(line::SqliteStore::new(db.clone())),
         stock: Arc::new(stock::SqliteStore::new(db.clone(), Arc::clone(clock))),
         events: Arc::new(events::sqlite::SqliteEventLog::new(db.clone())),
@@ -88,7 +88,7 @@ fn on_sqlite(db: &Sqlite, clock: &Arc<dyn Clock>) -> Stores {
 
 fn on_redis(link: &RedisLink) -> Stores {
     Stores {
-        catalog: Arc::new(catalog::RedisCatalog::new(link.clone())),
+        catalog: Arc::new(catalog::redis::RedisCatalog::new(link.clone())),
         line: Arc::new(line::RedisStore::new(link.clone())),
         stock: Arc::new(stock::RedisStore::new(link.clone())),
         events: Arc::new(events::redis::RedisEventLog::new(link.clone())),

@@ -6,7 +6,8 @@ use tracing_subscriber::EnvFilter;
 use crate::config::Config;
 
 /// Seconds that latency histograms count by.
-const SECONDS_BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+const SECONDS_BUCKETS: [f64; 12] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
 /// Reads a log filter.
 ///
@@ -25,7 +26,8 @@ pub fn start(config: &Config) -> Result<PrometheusHandle, String> {
         .with_env_filter(parse_filter(&config.log_filter)?)
         .with_writer(std::io::stderr)
         .with_target(true);
-    let started = if config.log_json { subscriber.json().try_init() } else { subscriber.with_ansi(false).try_init() };
+    let started =
+        if config.log_json { subscriber.json().try_init() } else { subscriber.with_ansi(false).try_init() };
     started.map_err(|error| error.to_string())?;
     PrometheusBuilder::new()
         .set_buckets(&SECONDS_BUCKETS)

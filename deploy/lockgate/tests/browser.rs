@@ -1,5 +1,7 @@
 //! A shopper with a browser and without JavaScript buys a phone, in a real Chromium.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
 mod common;
 
 use std::{
@@ -9,6 +11,7 @@ use std::{
 
 use common::{Folder, Lockgate, sale_file};
 use fantoccini::{Client, ClientBuilder, Locator};
+use hyper_util::client::legacy::connect::HttpConnector;
 use lockgate_shared::testing::{eventually, free_port};
 use serde_json::json;
 use tempfile::TempDir;
@@ -45,11 +48,13 @@ impl Browser {
             ],
             "prefs": { "profile.managed_default_content_settings.javascript": 2 },
         });
-        let capabilities = [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
+        let capabilities: serde_json::Map<_, _> =
+            [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
         let url = format!("http://127.0.0.1:{port}");
         let mut client = None;
         eventually("chromedriver answers", 30, async || {
-            client = ClientBuilder::rustls_free(&capabilities, &url).await;
+            let mut builder = ClientBuilder::new(HttpConnector::new());
+            client = builder.capabilities(capabilities.clone()).connect(&url).await.ok();
             client.is_some()
         })
         .await;
@@ -81,18 +86,6 @@ impl Browser {
 
     async fn text(&self) -> String {
         self.client.find(Locator::Css("main")).await.unwrap().text().await.unwrap()
-    }
-}
-
-/// Building a client is three steps that each can fail while the driver starts.
-trait Connect {
-    async fn rustls_free(capabilities: &serde_json::Map<String, serde_json::Value>, url: &str) -> Option<Client>;
-}
-
-impl Connect for ClientBuilder<()> {
-    async fn rustls_free(capabilities: &serde_json::Map<String, serde_json::Value>, url: &str) -> Option<Client> {
-        let connector = hyper_util::client::legacy::connect::HttpConnector::new();
-        ClientBuilder::new(connector).capabilities(capabilities.clone()).connect(url).await.ok()
     }
 }
 

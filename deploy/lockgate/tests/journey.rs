@@ -1,5 +1,7 @@
 //! One sale from end to end, through the real binary, on both back ends.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
 mod common;
 
 use std::{collections::HashSet, sync::Arc};
@@ -16,7 +18,8 @@ fn text(path: &std::path::Path) -> &str {
 
 async fn start(stores: &Stores, folder: &Folder, sale: &str) -> Lockgate {
     let file = folder.write("sale.toml", sale);
-    Lockgate::start(&["serve", "--data", text(&folder.data()), "--sale", text(&file)], &stores.environment()).await
+    Lockgate::start(&["serve", "--data", text(&folder.data()), "--sale", text(&file)], &stores.environment())
+        .await
 }
 
 /// Enters and is admitted; as many at once as the machine bears.
@@ -62,15 +65,21 @@ fn assert_each_unit_once(won: &[(Shopper, Won)], stock: u64) {
     assert_eq!(units, (1..=stock).collect(), "unit numbers 1..{stock}, each once");
 }
 
+/// Claims whose reader died with them become orders once another has taken its work over, so this may wait.
 async fn books_balance(lockgate: &Lockgate, sale: &str, available: u64, held: u64, sold: u64) {
-    let books = lockgate.books(sale).await;
-    let item = &books["items"][0];
-    assert_eq!(books["balanced"], true, "{books}");
-    assert_eq!(
-        (item["available"].as_u64(), item["held"].as_u64(), item["sold"].as_u64(), item["difference"].as_i64()),
-        (Some(available), Some(held), Some(sold), Some(0)),
-        "{books}"
-    );
+    let mut books = Value::Null;
+    let expected = json!([true, 0, available, held, sold]);
+    for _ in 0..10 {
+        books = lockgate.books(sale).await;
+        let item = &books["items"][0];
+        if json!([books["balanced"], item["difference"], item["available"], item["held"], item["sold"]])
+            == expected
+        {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    panic!("the books do not become [balanced, difference, available, held, sold] = {expected}: {books}");
 }
 
 async fn five_hundred_for_fifty(stores: Stores) {
@@ -89,9 +98,13 @@ async fn five_hundred_for_fifty(stores: Stores) {
         eventually("a paid order says so", 10, async || shopper.order(won).await["state"] == "paid").await;
     }
     for (shopper, won) in leaving {
-        eventually("an unpaid order expires", 30, async || shopper.order(won).await["state"] == "expired").await;
+        eventually("an unpaid order expires", 30, async || shopper.order(won).await["state"] == "expired")
+            .await;
     }
-    eventually("the units are back", 10, async || lockgate.books("rush").await["items"][0]["available"] == 25).await;
+    eventually("the units are back", 10, async || {
+        lockgate.books("rush").await["items"][0]["available"] == 25
+    })
+    .await;
     books_balance(&lockgate, "rush", 25, 0, 25).await;
 
     let losers: Vec<Shopper> = shoppers
@@ -101,7 +114,8 @@ async fn five_hundred_for_fifty(stores: Stores) {
         .cloned()
         .collect();
     eventually("the sale sees that units returned", 5, async || {
-        let answer = losers[0].client.get(format!("{}/sale/rush/status", lockgate.base)).send().await.unwrap();
+        let answer =
+            losers[0].client.get(format!("{}/sale/rush/status", lockgate.base)).send().await.unwrap();
         answer.json::<Value>().await.unwrap()["items"][0]["state"] == "available"
     })
     .await;
@@ -148,7 +162,7 @@ async fn killed_in_the_rush(stores: Stores) {
             let answer = shopper.checkout("rush", 1).await.ok()?;
             let status = answer.status();
             let body: Value = answer.json().await.ok()?;
-            (status == StatusCode::ACCEPTED).then(|| (shopper, Won { answer: body }))
+            (status == StatusCode::ACCEPTED).then_some((shopper, Won { answer: body }))
         });
     }
     let mut answered: Vec<(Shopper, Won)> = Vec::new();
@@ -187,9 +201,12 @@ async fn killed_in_the_rush(stores: Stores) {
     owners.push((buyer, paid));
     assert_each_unit_once(&owners, 50);
     books_balance(&lockgate, "crash", 0, 49, 1).await;
-    let newcomers = admitted(&lockgate, "crash", 200..203).await;
-    let number = newcomers[0].status().await["number"].as_u64();
-    assert!(number.is_some_and(|number| number > 200), "numbers go on where they stopped: {number:?}");
+    let body = json!({ "eligibility": eligibility("newcomer", "crash") });
+    let newcomer = Shopper::enter(&lockgate.base, "crash", body).await;
+    eventually("a newcomer's number goes on where the numbers stopped", 5, async || {
+        newcomer.status().await["number"] == 201
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,7 +243,11 @@ async fn calls_are_counted(stores: Stores) {
     for _ in 0..50 {
         assert!(matches!(waiting.status().await["state"].as_str(), Some("entered" | "waiting")));
     }
-    assert_eq!(since(&before, "enter").await + since(&before, "seat").await, 1, "waiting costs no store call");
+    assert_eq!(
+        since(&before, "enter").await + since(&before, "seat").await,
+        1,
+        "waiting costs no store call"
+    );
     assert_eq!(buyer.checkout("k1", 5).await.unwrap().status(), StatusCode::ACCEPTED);
     assert_eq!(since(&before, "claim").await, 1, "a claim is one store call");
     eventually("sold out is seen", 5, async || buyer.status().await["phase"] == "sold_out").await;
@@ -242,7 +263,11 @@ async fn calls_are_counted(stores: Stores) {
     for n in 0..20 {
         let answer = late.checkout(&format!("late-{n}"), 1).await.unwrap();
         let body: Value = answer.json().await.unwrap();
-        assert_eq!((body["code"].as_str(), body["may_return"].as_bool()), (Some("sold_out"), Some(true)), "{body}");
+        assert_eq!(
+            (body["code"].as_str(), body["may_return"].as_bool()),
+            (Some("sold_out"), Some(true)),
+            "{body}"
+        );
     }
     for verb in ["claim", "hold", "order", "enter", "redeem", "seat"] {
         assert_eq!(since(&before, verb).await, 0, "a sold-out checkout made a store call: {verb}");
@@ -281,7 +306,10 @@ fn bad_usage_and_configuration_end_with_2_and_name_every_problem() {
     let bad = command(&["check", "--config", text(&config)]).output().unwrap();
     assert_eq!(bad.status.code(), Some(2));
     let words = String::from_utf8(bad.stderr).unwrap();
-    assert!(words.contains("listn") && words.contains("public_url") && words.contains("lockgate.toml"), "{words}");
+    assert!(
+        words.contains("listn") && words.contains("public_url") && words.contains("lockgate.toml"),
+        "{words}"
+    );
     let bad = command(&["check", "--sale", text(&sale)]).output().unwrap();
     assert_eq!(bad.status.code(), Some(2));
     let words = String::from_utf8(bad.stderr).unwrap();
@@ -298,14 +326,16 @@ async fn no_credential_reaches_the_log() {
     let mut environment = Stores::Sqlite.environment();
     environment.push(("LOCKGATE_LOG__FILTER", "trace".into()));
     let file = folder.write("sale.toml", &sale_file("quiet", "open", 5, 1, 600));
-    let arguments = ["serve", "--data", text(&folder.data()), "--sale", text(&file)];
+    let data = folder.data();
+    let arguments = ["serve", "--data", text(&data), "--sale", text(&file)];
     let lockgate = Lockgate::start(&arguments, &environment).await;
     let mut shopper = Shopper::enter(&lockgate.base, "quiet", json!({})).await;
     shopper.admit().await;
     let answer = shopper.checkout("k1", 1).await.unwrap();
     let won = Won { answer: answer.json().await.unwrap() };
     shopper.pay(&won).await;
-    let with_key = format!("{}/orders/{}?key={}", lockgate.base, won.text("order_id"), won.text("access_key"));
+    let with_key =
+        format!("{}/orders/{}?key={}", lockgate.base, won.text("order_id"), won.text("access_key"));
     assert_eq!(client().get(with_key).send().await.unwrap().status(), StatusCode::SEE_OTHER);
     eventually("the order is paid", 10, async || shopper.order(&won).await["state"] == "paid").await;
     let log = Arc::clone(&lockgate.log);

@@ -1,5 +1,7 @@
 //! The README's transcript, run as written, on both back ends.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
 mod common;
 
 use std::process::Command;
@@ -20,10 +22,12 @@ async fn run(stores: Stores) {
     let data = folder.data();
     let lockgate = Lockgate::start(&["--data", data.to_str().unwrap()], &stores.environment()).await;
     let script = transcript().replace("BASE=http://127.0.0.1:8080", &format!("BASE={}", lockgate.base));
-    let output = tokio::task::spawn_blocking(move || Command::new("bash").args(["-euo", "pipefail", "-c", &script]).output())
-        .await
-        .unwrap()
-        .unwrap();
+    let output = tokio::task::spawn_blocking(move || {
+        Command::new("bash").args(["-euo", "pipefail", "-c", &script]).output()
+    })
+    .await
+    .unwrap()
+    .unwrap();
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{errors}");
     assert!(said.trim_end().ends_with("paid"), "{said}\n{errors}");

@@ -11,11 +11,7 @@ use crate::{
 };
 
 fn row(id: &str, version: u64, body: &str) -> SaleRow {
-    SaleRow {
-        id: id.into(),
-        version,
-        body: body.into(),
-    }
+    SaleRow { id: id.into(), version, body: body.into() }
 }
 
 async fn listed(store: &dyn CatalogStore) -> Vec<SaleRow> {
@@ -29,11 +25,7 @@ async fn conforms(store: Arc<dyn CatalogStore>) {
     let conflict = |current| PutOutcome::Conflict { current };
 
     let first = row("a", 1, "{\"n\": 1}");
-    assert_eq!(
-        store.put(&first, Some(1)).await.unwrap(),
-        conflict(None),
-        "there is nothing to change"
-    );
+    assert_eq!(store.put(&first, Some(1)).await.unwrap(), conflict(None), "there is nothing to change");
     assert_eq!(store.put(&first, None).await.unwrap(), PutOutcome::Stored);
     assert_eq!(
         store.put(&row("a", 1, "other"), None).await.unwrap(),
@@ -44,23 +36,11 @@ async fn conforms(store: Arc<dyn CatalogStore>) {
 
     let second = row("a", 2, "{\"n\": 2}");
     assert_eq!(store.put(&second, Some(1)).await.unwrap(), PutOutcome::Stored);
-    assert_eq!(
-        store.put(&row("a", 2, "late"), Some(1)).await.unwrap(),
-        conflict(Some(2)),
-        "seen too early"
-    );
-    assert_eq!(
-        store.put(&row("a", 9, "x"), Some(8)).await.unwrap(),
-        conflict(Some(2)),
-        "never seen"
-    );
+    assert_eq!(store.put(&row("a", 2, "late"), Some(1)).await.unwrap(), conflict(Some(2)), "seen too early");
+    assert_eq!(store.put(&row("a", 9, "x"), Some(8)).await.unwrap(), conflict(Some(2)), "never seen");
     assert_eq!(listed(&*store).await, std::slice::from_ref(&second));
 
-    let large = row(
-        "b",
-        7,
-        &format!("7 {}\n\u{1f680}\0{}", "x".repeat(256 * 1024), "end "),
-    );
+    let large = row("b", 7, &format!("7 {}\n\u{1f680}\0{}", "x".repeat(256 * 1024), "end "));
     assert_eq!(
         store.put(&large, None).await.unwrap(),
         PutOutcome::Stored,
@@ -74,22 +54,8 @@ async fn conforms(store: Arc<dyn CatalogStore>) {
         racers.spawn(async move { store.put(&row("a", 3, &n.to_string()), Some(2)).await.unwrap() });
     }
     let outcomes = racers.join_all().await;
-    assert_eq!(
-        outcomes
-            .iter()
-            .filter(|outcome| **outcome == PutOutcome::Stored)
-            .count(),
-        1,
-        "{outcomes:?}"
-    );
-    assert_eq!(
-        outcomes
-            .iter()
-            .filter(|outcome| **outcome == conflict(Some(3)))
-            .count(),
-        15,
-        "{outcomes:?}"
-    );
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == PutOutcome::Stored).count(), 1, "{outcomes:?}");
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == conflict(Some(3))).count(), 15, "{outcomes:?}");
     let rows = listed(&*store).await;
     assert_eq!((rows.len(), rows[0].version, &rows[1]), (2, 3, &large));
 }
@@ -128,20 +94,11 @@ async fn redis_conforms_under_its_prefix_alone() {
 async fn redis_never_overwrites_what_it_cannot_read() {
     let server = PrivateRedis::start().await;
     let link = RedisLink::connect(server.url(), "lockgate:").await.unwrap();
-    let hset = |text: &str| {
-        redis::cmd("HSET")
-            .arg("lockgate:catalog")
-            .arg("a")
-            .arg(text)
-            .to_owned()
-    };
+    let hset = |text: &str| redis::cmd("HSET").arg("lockgate:catalog").arg("a").arg(text).to_owned();
     link.command::<i64>("hset", &hset("no version")).await.unwrap();
     let store = RedisCatalog::new(link);
     for expected in [None, Some(0), Some(1)] {
-        assert!(
-            store.put(&row("a", 1, "x"), expected).await.is_err(),
-            "{expected:?}"
-        );
+        assert!(store.put(&row("a", 1, "x"), expected).await.is_err(), "{expected:?}");
     }
     assert_eq!(listed(&store).await, [row("a", 0, "no version")]);
 }

@@ -121,21 +121,13 @@ impl Catalog {
     /// An empty catalog over `store`; [`Catalog::refresh`] fills it.
     #[must_use]
     pub fn new(store: Arc<dyn CatalogStore>, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            store,
-            clock,
-            live: ArcSwap::default(),
-        }
+        Self { store, clock, live: ArcSwap::default() }
     }
 
     /// The sale with this id. One atomic load and a map look-up: this is on every request's way.
     #[must_use]
     pub fn sale(&self, id: &SaleId) -> Option<Arc<StoredSale>> {
-        self.live
-            .load()
-            .by_id
-            .get(id)
-            .map(|entry| Arc::clone(&entry.sale))
+        self.live.load().by_id.get(id).map(|entry| Arc::clone(&entry.sale))
     }
 
     /// Every sale, by opening time.
@@ -174,10 +166,7 @@ impl Catalog {
                 continue;
             }
             match StoredSale::from_row(&row) {
-                Ok(sale) => listed.push(Entry {
-                    sale: Arc::new(sale),
-                    row: Arc::new(row),
-                }),
+                Ok(sale) => listed.push(Entry { sale: Arc::new(sale), row: Arc::new(row) }),
                 Err(why) => {
                     let name = (row.id, row.version);
                     if !known.unreadable.contains(&name) {
@@ -232,9 +221,7 @@ impl Catalog {
             }
             let current = self.sale(&definition.id);
             if expected.is_some() && expected != current.as_ref().map(|sale| sale.version) {
-                return Err(ApplyError::Conflict {
-                    current: current.map(|sale| sale.version),
-                });
+                return Err(ApplyError::Conflict { current: current.map(|sale| sale.version) });
             }
             let sale = match &current {
                 Some(current) if current.definition == definition => {
@@ -254,10 +241,7 @@ impl Catalog {
                 None if self.live.load().by_id.len() >= SALES_MAX => return Err(ApplyError::TooMany),
                 None => self.new_sale(definition.clone()),
             };
-            if let Some(stored) = self
-                .store(sale, current.as_ref().map(|sale| sale.version))
-                .await?
-            {
+            if let Some(stored) = self.store(sale, current.as_ref().map(|sale| sale.version)).await? {
                 return Ok(if current.is_some() {
                     Applied::Changed(stored)
                 } else {
@@ -269,11 +253,7 @@ impl Catalog {
     }
 
     fn is_unreadable(&self, id: &SaleId) -> bool {
-        self.live
-            .load()
-            .unreadable
-            .iter()
-            .any(|(name, _)| name == id.as_str())
+        self.live.load().unreadable.iter().any(|(name, _)| name == id.as_str())
     }
 
     fn new_sale(&self, definition: SaleDefinition) -> StoredSale {
@@ -330,19 +310,13 @@ impl Catalog {
         sale: StoredSale,
         expected: Option<u64>,
     ) -> Result<Option<Arc<StoredSale>>, StoreError> {
-        let row = sale
-            .to_row()
-            .map_err(|error| StoreError::untouched("catalog put", error))?;
+        let row = sale.to_row().map_err(|error| StoreError::untouched("catalog put", error))?;
         match self.store.put(&row, expected).await? {
             PutOutcome::Conflict { .. } => Ok(None),
             PutOutcome::Stored => {
-                let entry = Entry {
-                    sale: Arc::new(sale),
-                    row: Arc::new(row),
-                };
+                let entry = Entry { sale: Arc::new(sale), row: Arc::new(row) };
                 let stored = Arc::clone(&entry.sale);
-                self.live
-                    .rcu(|known| merged(known, std::slice::from_ref(&entry), &known.unreadable));
+                self.live.rcu(|known| merged(known, std::slice::from_ref(&entry), &known.unreadable));
                 Ok(Some(stored))
             }
         }
@@ -380,24 +354,12 @@ impl Catalog {
 
 fn sale_problems(current: &StoredSale, sale: &StoredSale) -> Vec<SaleProblem> {
     // A definition that an earlier release accepted may still be paused or closed.
-    let mut problems = if sale.definition == current.definition {
-        Vec::new()
-    } else {
-        sale.definition.problems()
-    };
-    if let Some(message) = sale
-        .controls
-        .message
-        .as_ref()
-        .filter(|message| message.len() > MESSAGE_BYTES_MAX)
+    let mut problems =
+        if sale.definition == current.definition { Vec::new() } else { sale.definition.problems() };
+    if let Some(message) = sale.controls.message.as_ref().filter(|message| message.len() > MESSAGE_BYTES_MAX)
     {
         let problem = format!("has {} bytes, more than {MESSAGE_BYTES_MAX}", message.len());
-        problems.push(SaleProblem::new(
-            "message",
-            format!("\"{message}\""),
-            problem,
-            "shorten it",
-        ));
+        problems.push(SaleProblem::new("message", format!("\"{message}\""), problem, "shorten it"));
     }
     problems
 }
@@ -419,9 +381,5 @@ fn merged(known: &Snapshot, listed: &[Entry], unreadable: &HashSet<(String, u64)
     ordered.sort_by(|a, b| {
         (a.definition.opens_at, &a.definition.id).cmp(&(b.definition.opens_at, &b.definition.id))
     });
-    Snapshot {
-        by_id,
-        ordered: ordered.into(),
-        unreadable: unreadable.clone(),
-    }
+    Snapshot { by_id, ordered: ordered.into(), unreadable: unreadable.clone() }
 }

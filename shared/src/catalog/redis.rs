@@ -21,34 +21,20 @@ impl RedisCatalog {
     #[must_use]
     pub fn new(link: RedisLink) -> Self {
         let key = link.key("catalog");
-        Self {
-            link,
-            key,
-            put: Script::new(include_str!("put.lua")),
-        }
+        Self { link, key, put: Script::new(include_str!("put.lua")) }
     }
 }
 
 #[async_trait]
 impl CatalogStore for RedisCatalog {
     async fn list(&self) -> Result<Vec<SaleRow>, StoreError> {
-        let fields: HashMap<String, String> = self
-            .link
-            .command("catalog list", cmd("HGETALL").arg(&self.key))
-            .await?;
+        let fields: HashMap<String, String> =
+            self.link.command("catalog list", cmd("HGETALL").arg(&self.key)).await?;
         let row = |(id, text): (String, String)| match text.split_once(' ').map(|(v, body)| (v.parse(), body))
         {
-            Some((Ok(version), body)) => SaleRow {
-                id,
-                version,
-                body: body.to_owned(),
-            },
+            Some((Ok(version), body)) => SaleRow { id, version, body: body.to_owned() },
             // Text without a version was not written by the script; the reader of rows says that it is unreadable.
-            _ => SaleRow {
-                id,
-                version: 0,
-                body: text,
-            },
+            _ => SaleRow { id, version: 0, body: text },
         };
         Ok(fields.into_iter().map(row).collect())
     }
@@ -63,13 +49,8 @@ impl CatalogStore for RedisCatalog {
             "stored" => Ok(PutOutcome::Stored),
             "absent" => Ok(PutOutcome::Conflict { current: None }),
             current => match current.parse() {
-                Ok(current) => Ok(PutOutcome::Conflict {
-                    current: Some(current),
-                }),
-                Err(_) => Err(StoreError::unknown(
-                    "catalog put",
-                    format!("put.lua answered {current:?}"),
-                )),
+                Ok(current) => Ok(PutOutcome::Conflict { current: Some(current) }),
+                Err(_) => Err(StoreError::unknown("catalog put", format!("put.lua answered {current:?}"))),
             },
         }
     }

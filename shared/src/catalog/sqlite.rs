@@ -33,11 +33,7 @@ impl CatalogStore for SqliteCatalog {
             .read("catalog list", |connection| {
                 let mut rows = connection.prepare_cached("SELECT id, version, body FROM sales")?;
                 let row = |row: &rusqlite::Row<'_>| {
-                    Ok(SaleRow {
-                        id: row.get(0)?,
-                        version: from_sql(row.get(1)?),
-                        body: row.get(2)?,
-                    })
+                    Ok(SaleRow { id: row.get(0)?, version: from_sql(row.get(1)?), body: row.get(2)? })
                 };
                 rows.query_map([], row)?.collect()
             })
@@ -46,9 +42,7 @@ impl CatalogStore for SqliteCatalog {
 
     async fn put(&self, row: &SaleRow, expected: Option<u64>) -> Result<PutOutcome, StoreError> {
         let row = row.clone();
-        self.db
-            .write("catalog put", move |connection| put(connection, &row, expected))
-            .await
+        self.db.write("catalog put", move |connection| put(connection, &row, expected)).await
     }
 }
 
@@ -70,9 +64,7 @@ fn put(connection: &Connection, row: &SaleRow, expected: Option<u64>) -> rusqlit
         .prepare_cached("SELECT version FROM sales WHERE id = ?1")?
         .query_row([&row.id], |row| row.get(0))
         .optional()?;
-    Ok(PutOutcome::Conflict {
-        current: current.map(from_sql),
-    })
+    Ok(PutOutcome::Conflict { current: current.map(from_sql) })
 }
 
 fn to_sql(version: u64) -> i64 {

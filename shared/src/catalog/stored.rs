@@ -48,11 +48,7 @@ impl SaleSecrets {
             rng.fill_bytes(&mut bytes);
             bytes
         };
-        Self {
-            lane_key: key(),
-            account_key: key(),
-            draw_secret: key(),
-        }
+        Self { lane_key: key(), account_key: key(), draw_secret: key() }
     }
 }
 
@@ -100,22 +96,14 @@ impl StoredSale {
             created_at: self.created_at,
         };
         let body = serde_json::to_string(&body)?;
-        Ok(SaleRow {
-            id: self.definition.id.to_string(),
-            version: self.version,
-            body,
-        })
+        Ok(SaleRow { id: self.definition.id.to_string(), version: self.version, body })
     }
 
     /// Reads a row, or says where its text is wrong without repeating any of it: it holds secrets.
     pub(super) fn from_row(row: &SaleRow) -> Result<Self, String> {
         let body: Body<SaleDefinition, SaleSecrets, Controls> =
             serde_json::from_str(&row.body).map_err(|error| {
-                let what = if error.is_data() {
-                    "an unknown or unfit member"
-                } else {
-                    "broken JSON"
-                };
+                let what = if error.is_data() { "an unknown or unfit member" } else { "broken JSON" };
                 format!("{what} at line {} column {}", error.line(), error.column())
             })?;
         if body.definition.id.as_str() != row.id {

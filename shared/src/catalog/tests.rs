@@ -29,10 +29,7 @@ fn id(text: &str) -> SaleId {
 }
 
 fn catalog_at(store: &Arc<dyn CatalogStore>, seconds: i64) -> Catalog {
-    Catalog::new(
-        Arc::clone(store),
-        Arc::new(ManualClock::at(Timestamp::from_seconds(seconds))),
-    )
+    Catalog::new(Arc::clone(store), Arc::new(ManualClock::at(Timestamp::from_seconds(seconds))))
 }
 
 fn catalog(store: &Arc<dyn CatalogStore>) -> Catalog {
@@ -47,37 +44,21 @@ fn memory() -> Arc<dyn CatalogStore> {
 async fn applying_creates_then_changes_then_leaves_alone() {
     let store = memory();
     let catalog = catalog(&store);
-    let Applied::Created(created) = catalog.apply(definition("a"), None).await.unwrap() else {
-        panic!()
-    };
-    assert_eq!(
-        (created.version, created.created_at),
-        (1, Timestamp::from_seconds(1_000))
-    );
+    let Applied::Created(created) = catalog.apply(definition("a"), None).await.unwrap() else { panic!() };
+    assert_eq!((created.version, created.created_at), (1, Timestamp::from_seconds(1_000)));
     assert_eq!(created.controls, Controls::default());
-    assert!(matches!(
-        catalog.apply(definition("a"), None).await.unwrap(),
-        Applied::Unchanged(_)
-    ));
+    assert!(matches!(catalog.apply(definition("a"), None).await.unwrap(), Applied::Unchanged(_)));
 
     let mut faster = definition("a");
     faster.admission.rate_per_minute = 7;
-    let Applied::Changed(changed) = catalog.apply(faster.clone(), Some(1)).await.unwrap() else {
-        panic!()
-    };
+    let Applied::Changed(changed) = catalog.apply(faster.clone(), Some(1)).await.unwrap() else { panic!() };
     assert_eq!((changed.version, &changed.secrets), (2, &created.secrets));
     assert_eq!(catalog.sale(&id("a")).unwrap().definition, faster);
 
     let stale = catalog.apply(definition("a"), Some(1)).await;
-    assert!(
-        matches!(stale, Err(ApplyError::Conflict { current: Some(2) })),
-        "{stale:?}"
-    );
+    assert!(matches!(stale, Err(ApplyError::Conflict { current: Some(2) })), "{stale:?}");
     let absent = catalog.apply(definition("b"), Some(1)).await;
-    assert!(
-        matches!(absent, Err(ApplyError::Conflict { current: None })),
-        "{absent:?}"
-    );
+    assert!(matches!(absent, Err(ApplyError::Conflict { current: None })), "{absent:?}");
     assert_eq!(catalog.sale(&id("b")), None);
 }
 
@@ -119,30 +100,19 @@ async fn a_change_keeps_what_is_made_once_and_is_checked() {
         .await
         .unwrap();
     assert_eq!((after.version, after.controls.paused), (2, true));
-    assert_eq!(
-        (&after.secrets, after.created_at),
-        (&before.secrets, before.created_at)
-    );
+    assert_eq!((&after.secrets, after.created_at), (&before.secrets, before.created_at));
     assert_eq!(after.definition, before.definition);
 
-    let same = catalog
-        .change(&id("a"), |sale| sale.controls.paused = true)
-        .await
-        .unwrap();
+    let same = catalog.change(&id("a"), |sale| sale.controls.paused = true).await.unwrap();
     assert_eq!(same.version, 2, "nothing to write");
     let wrong = catalog.change(&id("a"), |sale| sale.admission_rate(0)).await;
     assert!(
         matches!(wrong, Err(ChangeError::Invalid(problems)) if problems[0].key == "admission.rate_per_minute")
     );
     let message = "x".repeat(MESSAGE_BYTES_MAX + 1);
-    let long = catalog
-        .change(&id("a"), |sale| sale.controls.message = Some(message.clone()))
-        .await;
+    let long = catalog.change(&id("a"), |sale| sale.controls.message = Some(message.clone())).await;
     assert!(matches!(long, Err(ChangeError::Invalid(problems)) if problems[0].key == "message"));
-    assert!(matches!(
-        catalog.change(&id("b"), |_| {}).await,
-        Err(ChangeError::NoSuchSale(_))
-    ));
+    assert!(matches!(catalog.change(&id("b"), |_| {}).await, Err(ChangeError::NoSuchSale(_))));
     assert_eq!(catalog.sale(&id("a")).unwrap(), after);
 }
 
@@ -186,24 +156,14 @@ async fn a_refresh_shows_what_others_did_in_order_of_opening() {
     }
     assert!(here.sales().is_empty());
     here.refresh().await.unwrap();
-    let ids: Vec<_> = here
-        .sales()
-        .iter()
-        .map(|sale| sale.definition.id.to_string())
-        .collect();
+    let ids: Vec<_> = here.sales().iter().map(|sale| sale.definition.id.to_string()).collect();
     assert_eq!(ids, ["z", "a", "b"]);
 
     let before = here.sale(&id("a")).unwrap();
-    there
-        .change(&id("b"), |sale| sale.controls.closed = true)
-        .await
-        .unwrap();
+    there.change(&id("b"), |sale| sale.controls.closed = true).await.unwrap();
     here.refresh().await.unwrap();
     assert!(here.sale(&id("b")).unwrap().controls.closed);
-    assert!(
-        Arc::ptr_eq(&before, &here.sale(&id("a")).unwrap()),
-        "what did not change is not read again"
-    );
+    assert!(Arc::ptr_eq(&before, &here.sale(&id("a")).unwrap()), "what did not change is not read again");
 }
 
 #[tokio::test]
@@ -212,10 +172,7 @@ async fn l5_what_the_store_lost_is_kept_and_put_back() {
     let here = catalog(&store);
     let first = Arc::clone(here.apply(definition("a"), None).await.unwrap().sale());
     let old_row = store.list().await.unwrap().remove(0);
-    let revoked = here
-        .change(&id("a"), |sale| sale.controls.epoch = 5)
-        .await
-        .unwrap();
+    let revoked = here.change(&id("a"), |sale| sale.controls.epoch = 5).await.unwrap();
 
     // A fail-over lost the last change.
     let behind: Arc<dyn CatalogStore> = memory();
@@ -223,10 +180,7 @@ async fn l5_what_the_store_lost_is_kept_and_put_back() {
     // A fail-over lost everything.
     let empty: Arc<dyn CatalogStore> = memory();
     for lost in [behind, empty] {
-        let here = Catalog {
-            store: Arc::clone(&lost),
-            ..catalog_with(&here)
-        };
+        let here = Catalog { store: Arc::clone(&lost), ..catalog_with(&here) };
         here.refresh().await.unwrap();
         assert_eq!(here.sale(&id("a")).unwrap(), revoked);
         let fresh = catalog(&lost);
@@ -237,17 +191,8 @@ async fn l5_what_the_store_lost_is_kept_and_put_back() {
 
     // A sale that was made anew is another sale, whatever its version.
     let anew: Arc<dyn CatalogStore> = memory();
-    let made = Arc::clone(
-        catalog_at(&anew, 2_000)
-            .apply(definition("a"), None)
-            .await
-            .unwrap()
-            .sale(),
-    );
-    let here = Catalog {
-        store: Arc::clone(&anew),
-        ..catalog_with(&here)
-    };
+    let made = Arc::clone(catalog_at(&anew, 2_000).apply(definition("a"), None).await.unwrap().sale());
+    let here = Catalog { store: Arc::clone(&anew), ..catalog_with(&here) };
     here.refresh().await.unwrap();
     assert_eq!(here.sale(&id("a")).unwrap(), made);
 }
@@ -266,15 +211,9 @@ async fn a_row_that_cannot_be_read_hinders_no_other_and_stays_as_known() {
     for name in ["a", "b"] {
         here.apply(definition(name), None).await.unwrap();
     }
-    let row = |id: &str, version, body: &str| SaleRow {
-        id: id.into(),
-        version,
-        body: body.into(),
-    };
+    let row = |id: &str, version, body: &str| SaleRow { id: id.into(), version, body: body.into() };
     let newer =
-        store.list().await.unwrap()[0]
-            .body
-            .replacen("\"lanes\"", "\"from_the_future\":1,\"lanes\"", 1);
+        store.list().await.unwrap()[0].body.replacen("\"lanes\"", "\"from_the_future\":1,\"lanes\"", 1);
     store.put(&row("a", 2, &newer), Some(1)).await.unwrap();
     store.put(&row("c", 1, "not JSON"), None).await.unwrap();
     store.put(&row("d", 1, &newer), None).await.unwrap();
@@ -289,44 +228,26 @@ async fn a_row_that_cannot_be_read_hinders_no_other_and_stays_as_known() {
         here.change(&id("a"), |sale| sale.controls.paused = true).await,
         Err(ChangeError::Unreadable(_))
     ));
-    assert!(matches!(
-        here.apply(definition("c"), None).await,
-        Err(ApplyError::Unreadable(_))
-    ));
+    assert!(matches!(here.apply(definition("c"), None).await, Err(ApplyError::Unreadable(_))));
 }
 
 async fn there_changes(store: &Arc<dyn CatalogStore>) {
     let there = catalog(store);
-    there
-        .change(&id("b"), |sale| sale.controls.paused = true)
-        .await
-        .unwrap();
+    there.change(&id("b"), |sale| sale.controls.paused = true).await.unwrap();
 }
 
 #[tokio::test]
 async fn there_is_room_for_a_bounded_number_of_sales() {
     let store = memory();
     let catalog = catalog(&store);
-    let template = catalog
-        .apply(definition("a"), None)
-        .await
-        .unwrap()
-        .sale()
-        .as_ref()
-        .clone();
+    let template = catalog.apply(definition("a"), None).await.unwrap().sale().as_ref().clone();
     for n in 1..SALES_MAX {
         let mut sale = template.clone();
         sale.definition.id = id(&format!("sale-{n}"));
         store.put(&sale.to_row().unwrap(), None).await.unwrap();
     }
-    assert!(matches!(
-        catalog.apply(definition("b"), None).await,
-        Err(ApplyError::TooMany)
-    ));
-    assert!(matches!(
-        catalog.apply(definition("a"), None).await,
-        Ok(Applied::Unchanged(_))
-    ));
+    assert!(matches!(catalog.apply(definition("b"), None).await, Err(ApplyError::TooMany)));
+    assert!(matches!(catalog.apply(definition("a"), None).await, Ok(Applied::Unchanged(_))));
 }
 
 #[test]
@@ -347,10 +268,7 @@ fn secrets_are_random_and_show_nowhere() {
     assert_eq!(StoredSale::from_row(&row).unwrap(), sale);
     let lane_key = text.split('"').nth(3).unwrap();
     assert!(row.body.contains(lane_key), "the row is where it is kept");
-    let broken = SaleRow {
-        body: row.body.replacen(lane_key, &format!("?{lane_key}"), 1),
-        ..row.clone()
-    };
+    let broken = SaleRow { body: row.body.replacen(lane_key, &format!("?{lane_key}"), 1), ..row.clone() };
     let error = StoredSale::from_row(&broken).unwrap_err();
     for shown in [format!("{sale:?}"), format!("{row:?}"), error] {
         assert!(
@@ -396,25 +314,13 @@ async fn a_watch_outlives_a_broken_store_and_ends_when_told() {
 
     flaky.is_broken.store(true, Ordering::SeqCst);
     let lists = flaky.lists.load(Ordering::SeqCst);
-    eventually("it goes on asking", 5, async || {
-        flaky.lists.load(Ordering::SeqCst) > lists + 5
-    })
-    .await;
+    eventually("it goes on asking", 5, async || flaky.lists.load(Ordering::SeqCst) > lists + 5).await;
     assert!(here.sale(&id("a")).is_some(), "what was known is served");
-    assert!(matches!(
-        here.change(&id("a"), |_| {}).await,
-        Err(ChangeError::Store(_))
-    ));
+    assert!(matches!(here.change(&id("a"), |_| {}).await, Err(ChangeError::Store(_))));
 
     flaky.is_broken.store(false, Ordering::SeqCst);
-    there
-        .change(&id("a"), |sale| sale.controls.paused = true)
-        .await
-        .unwrap();
-    eventually("the change is seen", 5, async || {
-        here.sale(&id("a")).unwrap().controls.paused
-    })
-    .await;
+    there.change(&id("a"), |sale| sale.controls.paused = true).await.unwrap();
+    eventually("the change is seen", 5, async || here.sale(&id("a")).unwrap().controls.paused).await;
     stop.send(true).unwrap();
     watching.await.unwrap();
 

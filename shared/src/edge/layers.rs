@@ -27,9 +27,9 @@ pub fn guard(router: Router) -> Router {
         .fallback(no_such_address)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn(pages_for_people))
-        .layer(CatchPanicLayer::custom(
-            |_panic: Box<dyn std::any::Any + Send>| Problem::internal().into_response(),
-        ))
+        .layer(CatchPanicLayer::custom(|_panic: Box<dyn std::any::Any + Send>| {
+            Problem::internal().into_response()
+        }))
         .layer(middleware::from_fn(bounded))
 }
 
@@ -37,10 +37,8 @@ pub fn guard(router: Router) -> Router {
 pub const STYLE_PATH: &str = "/assets/lockgate.css";
 
 async fn style() -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "text/css; charset=utf-8"),
-        (header::CACHE_CONTROL, "public, max-age=3600"),
-    ];
+    let headers =
+        [(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::CACHE_CONTROL, "public, max-age=3600")];
     (headers, include_str!("lockgate.css")).into_response()
 }
 
@@ -70,9 +68,7 @@ async fn bounded(request: Request, next: Next) -> Response {
     measure(&method, route.as_ref(), response.status(), started);
     let headers = response.headers_mut();
     for (name, value) in SECURITY_HEADERS {
-        headers
-            .entry(HeaderName::from_static(name))
-            .or_insert(HeaderValue::from_static(value));
+        headers.entry(HeaderName::from_static(name)).or_insert(HeaderValue::from_static(value));
     }
     response
 }
@@ -82,11 +78,7 @@ fn measure(method: &Method, route: Option<&MatchedPath>, status: StatusCode, sta
     let route = route.map_or("none", MatchedPath::as_str).to_owned();
     let seconds = started.elapsed().as_secs_f64();
     tracing::debug!(%method, route, status = status.as_u16(), seconds, "answered");
-    let labels = [
-        ("method", method.to_string()),
-        ("route", route),
-        ("status", status.as_u16().to_string()),
-    ];
+    let labels = [("method", method.to_string()), ("route", route), ("status", status.as_u16().to_string())];
     metrics::histogram!("lockgate_http_request_seconds", &labels).record(seconds);
 }
 
@@ -107,10 +99,8 @@ const SECURITY_HEADERS: [(&str, &str); 4] = [
 async fn pages_for_people(request: Request, next: Next) -> Response {
     let html = wants_html(request.headers());
     let response = next.run(request).await;
-    let is_problem = response
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|kind| kind == "application/problem+json");
+    let is_problem =
+        response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
     if !html || !is_problem {
         return response;
     }
@@ -120,14 +110,7 @@ async fn pages_for_people(request: Request, next: Next) -> Response {
         Err(_) => return Problem::internal().into_response(),
     };
     let problem: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let text = |name: &str| {
-        escape(
-            problem
-                .get(name)
-                .and_then(serde_json::Value::as_str)
-                .unwrap_or_default(),
-        )
-    };
+    let text = |name: &str| escape(problem.get(name).and_then(serde_json::Value::as_str).unwrap_or_default());
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
@@ -138,10 +121,7 @@ async fn pages_for_people(request: Request, next: Next) -> Response {
         detail = text("detail"),
         code = text("code"),
     );
-    parts.headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    );
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     parts.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(parts, Body::from(page))
 }
@@ -173,25 +153,15 @@ mod tests {
                 panic!("deliberate");
             }
         };
-        guard(
-            Router::new()
-                .route("/", get(|| async { "ok" }))
-                .route("/breaks", get(breaks)),
-        )
+        guard(Router::new().route("/", get(|| async { "ok" })).route("/breaks", get(breaks)))
     }
 
     async fn call(path: &str, accept: &str) -> (StatusCode, String, String) {
-        let request = Request::builder()
-            .uri(path)
-            .header(header::ACCEPT, accept)
-            .body(Body::empty())
-            .unwrap();
+        let request =
+            Request::builder().uri(path).header(header::ACCEPT, accept).body(Body::empty()).unwrap();
         let response = router().oneshot(request).await.unwrap();
         let status = response.status();
-        let kind = response.headers()[header::CONTENT_TYPE]
-            .to_str()
-            .unwrap()
-            .to_owned();
+        let kind = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
         assert!(response.headers().contains_key("content-security-policy"));
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, kind, String::from_utf8(body.to_vec()).unwrap())
@@ -200,26 +170,17 @@ mod tests {
     #[tokio::test]
     async fn c1_programs_get_problems_and_people_get_pages() {
         let (status, kind, body) = call("/nowhere", "*/*").await;
-        assert_eq!(
-            (status, kind.as_str()),
-            (StatusCode::NOT_FOUND, "application/problem+json")
-        );
+        assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "application/problem+json"));
         assert!(body.contains("no_such_address"));
         let (status, kind, body) = call("/nowhere", "text/html,*/*;q=0.8").await;
-        assert_eq!(
-            (status, kind.as_str()),
-            (StatusCode::NOT_FOUND, "text/html; charset=utf-8")
-        );
+        assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "text/html; charset=utf-8"));
         assert!(body.contains("<h1>Not Found</h1>"));
     }
 
     #[tokio::test]
     async fn a_panic_is_a_500_problem_and_tells_nothing() {
         let (status, kind, body) = call("/breaks", "*/*").await;
-        assert_eq!(
-            (status, kind.as_str()),
-            (StatusCode::INTERNAL_SERVER_ERROR, "application/problem+json")
-        );
+        assert_eq!((status, kind.as_str()), (StatusCode::INTERNAL_SERVER_ERROR, "application/problem+json"));
         assert!(!body.contains("deliberate"));
     }
 

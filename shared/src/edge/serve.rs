@@ -97,23 +97,14 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let server = tokio::spawn(serve(listener, Router::new().route("/", slow), stopped));
         let mut client = TcpStream::connect(address).await.unwrap();
-        client
-            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-            .await
-            .unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
         inside.recv().await.unwrap();
         stop.send(true).unwrap();
         release.send(true).unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();
-        assert!(
-            answer.starts_with("HTTP/1.1 200") && answer.ends_with("127.0.0.1"),
-            "{answer}"
-        );
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("127.0.0.1"), "{answer}");
         server.await.unwrap().unwrap();
-        assert!(
-            TcpStream::connect(address).await.is_err(),
-            "a stopped listener takes nobody"
-        );
+        assert!(TcpStream::connect(address).await.is_err(), "a stopped listener takes nobody");
     }
 }

@@ -22,20 +22,9 @@ fn sample(n: u8) -> Event {
 
 async fn groups_read_everything_until_they_acknowledge(log: &dyn EventLog, sale: &SaleId) {
     let first = log.read(sale, "a", "one").await.unwrap();
-    let plain: Vec<Event> = first
-        .events
-        .iter()
-        .map(|e| Event {
-            id: String::new(),
-            ..e.clone()
-        })
-        .collect();
+    let plain: Vec<Event> = first.events.iter().map(|e| Event { id: String::new(), ..e.clone() }).collect();
     assert_eq!(plain, [sample(1), sample(2), sample(3)]);
-    assert_eq!(
-        first.poison.len(),
-        1,
-        "an entry that is no event is reported, not swallowed"
-    );
+    assert_eq!(first.poison.len(), 1, "an entry that is no event is reported, not swallowed");
     let mut ids: Vec<String> = first.events.iter().map(|e| e.id.clone()).collect();
     ids.extend(first.poison.iter().map(|p| p.id.clone()));
     log.acknowledge(sale, "a", &ids).await.unwrap();
@@ -73,34 +62,14 @@ async fn redis() {
     let link = RedisLink::connect(server.url(), "t:").await.unwrap();
     let sale: SaleId = "demo".parse().unwrap();
     let log = RedisEventLog::new(link.clone());
-    assert_eq!(
-        log.read(&sale, "a", "one").await.unwrap(),
-        Batch::default(),
-        "no stream yet"
-    );
+    assert_eq!(log.read(&sale, "a", "one").await.unwrap(), Batch::default(), "no stream yet");
     for n in 1..=3 {
         let event = sample(n);
         let mut command = ::redis::cmd("XADD");
-        command
-            .arg(stream(&link, &sale))
-            .arg("*")
-            .arg("kind")
-            .arg("claimed");
-        command
-            .arg("claim")
-            .arg(event.claim.to_string())
-            .arg("account")
-            .arg(event.account.to_string());
-        command
-            .arg("item")
-            .arg(event.item.as_str())
-            .arg("units")
-            .arg(units_to_text(&event.units));
-        command
-            .arg("claimed_at")
-            .arg(event.claimed_at.micros())
-            .arg("deadline")
-            .arg(event.deadline.micros());
+        command.arg(stream(&link, &sale)).arg("*").arg("kind").arg("claimed");
+        command.arg("claim").arg(event.claim.to_string()).arg("account").arg(event.account.to_string());
+        command.arg("item").arg(event.item.as_str()).arg("units").arg(units_to_text(&event.units));
+        command.arg("claimed_at").arg(event.claimed_at.micros()).arg("deadline").arg(event.deadline.micros());
         command.arg("memo").arg(&event.memo);
         link.command::<String>("append", &command).await.unwrap();
     }

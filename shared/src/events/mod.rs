@@ -119,36 +119,23 @@ pub fn units_to_text(units: &[u32]) -> String {
 /// # Errors
 /// The text is no list of unit numbers.
 pub fn units_from_text(text: &str) -> Result<Vec<u32>, String> {
-    text.split(',')
-        .map(|unit| unit.parse().map_err(|_| format!("'{unit}' is no unit number")))
-        .collect()
+    text.split(',').map(|unit| unit.parse().map_err(|_| format!("'{unit}' is no unit number"))).collect()
 }
 
 /// An event from the fields that both back ends store as text; `micros` fields are decimal microseconds.
 pub(crate) fn parse_event<'a>(id: &str, field: impl Fn(&str) -> Option<&'a str>) -> Result<Event, Poison> {
-    let poison = |problem: String| Poison {
-        id: id.to_owned(),
-        problem,
-    };
+    let poison = |problem: String| Poison { id: id.to_owned(), problem };
     let get = |name: &str| field(name).ok_or_else(|| poison(format!("field '{name}' is missing")));
     let moment = |name: &str| -> Result<Timestamp, Poison> {
-        let micros = get(name)?
-            .parse()
-            .map_err(|_| poison(format!("field '{name}' is no number")))?;
+        let micros = get(name)?.parse().map_err(|_| poison(format!("field '{name}' is no number")))?;
         Ok(Timestamp::from_micros(micros))
     };
     Ok(Event {
         id: id.to_owned(),
         kind: EventKind::parse(get("kind")?).ok_or_else(|| poison("field 'kind' is unknown".into()))?,
-        claim: get("claim")?
-            .parse()
-            .map_err(|error| poison(format!("claim {error}")))?,
-        account: get("account")?
-            .parse()
-            .map_err(|error| poison(format!("account {error}")))?,
-        item: get("item")?
-            .parse()
-            .map_err(|error| poison(format!("item {error}")))?,
+        claim: get("claim")?.parse().map_err(|error| poison(format!("claim {error}")))?,
+        account: get("account")?.parse().map_err(|error| poison(format!("account {error}")))?,
+        item: get("item")?.parse().map_err(|error| poison(format!("item {error}")))?,
         units: units_from_text(get("units")?).map_err(poison)?,
         claimed_at: moment("claimed_at")?,
         deadline: moment("deadline")?,

@@ -45,19 +45,10 @@ impl RedisEventLog {
 
     async fn read_new(&self, key: &str, group: &str, consumer: &str) -> Result<Vec<StreamId>, StoreError> {
         let mut command = cmd("XREADGROUP");
-        command
-            .arg("GROUP")
-            .arg(group)
-            .arg(consumer)
-            .arg("COUNT")
-            .arg(EVENT_BATCH_MAX);
+        command.arg("GROUP").arg(group).arg(consumer).arg("COUNT").arg(EVENT_BATCH_MAX);
         command.arg("STREAMS").arg(key).arg(">");
         let reply: Option<StreamReadReply> = self.link.command("read events", &command).await?;
-        Ok(reply
-            .into_iter()
-            .flat_map(|reply| reply.keys)
-            .flat_map(|stream| stream.ids)
-            .collect())
+        Ok(reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids).collect())
     }
 
     async fn take_over(&self, key: &str, group: &str, consumer: &str) -> Result<Vec<StreamId>, StoreError> {
@@ -86,11 +77,7 @@ impl EventLog for RedisEventLog {
             }
             other => other?,
         };
-        let entries = if new.is_empty() {
-            self.take_over(&key, group, consumer).await?
-        } else {
-            new
-        };
+        let entries = if new.is_empty() { self.take_over(&key, group, consumer).await? } else { new };
         let mut batch = Batch::default();
         for entry in &entries {
             match texts(entry).and_then(|fields| parse_event(&entry.id, |name| fields.get(name).copied())) {
@@ -107,10 +94,7 @@ impl EventLog for RedisEventLog {
         }
         let mut command = cmd("XACK");
         command.arg(stream_key(&self.link, sale)).arg(group).arg(ids);
-        self.link
-            .command::<Value>("acknowledge events", &command)
-            .await
-            .map(drop)
+        self.link.command::<Value>("acknowledge events", &command).await.map(drop)
     }
 }
 
@@ -122,10 +106,8 @@ fn texts(entry: &StreamId) -> Result<HashMap<&str, &str>, Poison> {
             Value::SimpleString(text) => Some(text.as_str()),
             _ => None,
         };
-        let text = text.ok_or_else(|| Poison {
-            id: entry.id.clone(),
-            problem: format!("field '{name}' is not text"),
-        })?;
+        let text = text
+            .ok_or_else(|| Poison { id: entry.id.clone(), problem: format!("field '{name}' is not text") })?;
         fields.insert(name.as_str(), text);
     }
     Ok(fields)

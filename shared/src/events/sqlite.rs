@@ -72,9 +72,7 @@ impl SqliteEventLog {
 impl EventLog for SqliteEventLog {
     async fn read(&self, sale: &SaleId, group: &str, _consumer: &str) -> Result<Batch, StoreError> {
         let (sale, group) = (sale.clone(), group.to_owned());
-        self.db
-            .read("read events", move |db| read(db, &sale, &group))
-            .await
+        self.db.read("read events", move |db| read(db, &sale, &group)).await
     }
 
     async fn acknowledge(&self, sale: &SaleId, group: &str, ids: &[String]) -> Result<(), StoreError> {
@@ -105,10 +103,7 @@ fn read(db: &Connection, sale: &SaleId, group: &str) -> rusqlite::Result<Batch> 
     let mut batch = Batch::default();
     while let Some(row) = rows.next()? {
         let id = row.get::<_, i64>(0)?.to_string();
-        let (claimed_at, deadline) = (
-            row.get::<_, i64>(6)?.to_string(),
-            row.get::<_, i64>(7)?.to_string(),
-        );
+        let (claimed_at, deadline) = (row.get::<_, i64>(6)?.to_string(), row.get::<_, i64>(7)?.to_string());
         let parsed = parse_event(&id, |name| match name {
             "kind" => row.get_ref(1).ok()?.as_str().ok(),
             "claim" => row.get_ref(2).ok()?.as_str().ok(),

@@ -20,11 +20,7 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            problem: problem.into(),
-            remedy: remedy.into(),
-            is_private: false,
-        }
+        Self { problem: problem.into(), remedy: remedy.into(), is_private: false }
     }
 }
 
@@ -36,11 +32,7 @@ pub(super) fn wrong_kind(node: &Node, wanted: &str, remedy: impl Into<String>) -
 fn text<'n>(node: &'n Node, example: &str) -> Result<&'n str, Fault> {
     match &node.kind {
         Kind::Text(text) => Ok(text),
-        _ => Err(wrong_kind(
-            node,
-            "text",
-            format!("write text in quotes, such as {example:?}"),
-        )),
+        _ => Err(wrong_kind(node, "text", format!("write text in quotes, such as {example:?}"))),
     }
 }
 
@@ -52,9 +44,7 @@ pub(super) fn whole<T: TryFrom<i128>>(range: RangeInclusive<i128>) -> impl Fn(&N
         let Kind::Integer(value, _) = &node.kind else {
             return Err(wrong_kind(node, "a whole number", remedy));
         };
-        let within = value
-            .filter(|value| range.contains(value))
-            .and_then(|value| T::try_from(value).ok());
+        let within = value.filter(|value| range.contains(value)).and_then(|value| T::try_from(value).ok());
         within.ok_or_else(|| Fault::new("is out of bounds", remedy))
     }
 }
@@ -69,11 +59,7 @@ pub(super) fn fraction(range: RangeInclusive<f64>) -> impl Fn(&Node) -> Result<f
             Kind::Integer(value, _) => value.map_or(f64::NAN, |value| value as f64),
             _ => return Err(wrong_kind(node, "a number", remedy)),
         };
-        if range.contains(&value) {
-            Ok(value)
-        } else {
-            Err(Fault::new("is out of bounds", remedy))
-        }
+        if range.contains(&value) { Ok(value) } else { Err(Fault::new("is out of bounds", remedy)) }
     }
 }
 
@@ -110,10 +96,7 @@ pub(super) fn name(node: &Node) -> Result<String, Fault> {
         return Err(Fault::new(problem, "shorten it"));
     }
     if text.chars().any(is_invisible) {
-        return Err(Fault::new(
-            "holds a control character",
-            "write it in one line of plain text",
-        ));
+        return Err(Fault::new("holds a control character", "write it in one line of plain text"));
     }
     Ok(text.to_owned())
 }
@@ -130,10 +113,9 @@ pub(super) fn moment(node: &Node) -> Result<Timestamp, Fault> {
         Err(_) if given.parse::<jiff::Timestamp>().is_ok() => {
             Err(Fault::new("is outside the years 1970 to 9999", remedy))
         }
-        Err(_) if given.parse::<jiff::civil::DateTime>().is_ok() => Err(Fault::new(
-            "has no offset, so it is another moment in every time zone",
-            remedy,
-        )),
+        Err(_) if given.parse::<jiff::civil::DateTime>().is_ok() => {
+            Err(Fault::new("has no offset, so it is another moment in every time zone", remedy))
+        }
         Err(_) => Err(Fault::new("is not a time", remedy)),
     }
 }
@@ -182,15 +164,10 @@ const ENV_BYTES_MAX: usize = 128;
 
 /// The name of an environment variable.
 pub(super) fn env_name(node: &Node) -> Result<String, Fault> {
-    let private = |fault: Fault| Fault {
-        is_private: true,
-        ..fault
-    };
+    let private = |fault: Fault| Fault { is_private: true, ..fault };
     let text = text(node, "SHOP_ELIGIBILITY_KEY").map_err(private)?;
     let mut bytes = text.bytes();
-    let starts_well = bytes
-        .next()
-        .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    let starts_well = bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     if starts_well
         && text.len() <= ENV_BYTES_MAX
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -208,10 +185,7 @@ pub(super) fn public_key(node: &Node) -> Result<String, Fault> {
     let remedy = "write the raw 32 bytes of the Ed25519 public key as base64url without padding: 43 characters (in a \
                   JWK, the member \"x\")";
     // Whoever confuses the two halves of a key pair pastes the private one.
-    let fault = |problem: String| Fault {
-        is_private: true,
-        ..Fault::new(problem, remedy)
-    };
+    let fault = |problem: String| Fault { is_private: true, ..Fault::new(problem, remedy) };
     let Kind::Text(text) = &node.kind else {
         return Err(fault(format!("is {}, not text", node.kind_name())));
     };

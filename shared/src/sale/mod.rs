@@ -331,12 +331,7 @@ fn check_size(bytes: usize) -> Result<(), Vec<SaleProblem>> {
         return Ok(());
     }
     let problem = format!("is larger than {SALE_FILE_BYTES_MAX} bytes");
-    Err(vec![SaleProblem::new(
-        "",
-        format!("{bytes} bytes"),
-        problem,
-        "check that this is a sale file",
-    )])
+    Err(vec![SaleProblem::new("", format!("{bytes} bytes"), problem, "check that this is a sale file")])
 }
 
 fn finish(mut problems: Vec<SaleProblem>, file: Option<&str>) -> Vec<SaleProblem> {

@@ -31,16 +31,12 @@ const _: () = assert!(STOCK_TOTAL_MAX <= u32::MAX as i128, "limits on units fit 
 
 /// Reads a definition and applies every rule to what could be read.
 pub(super) fn definition(root: &Node) -> Result<SaleDefinition, Vec<SaleProblem>> {
-    let mut reader = Reader {
-        problems: Vec::new(),
-        unread: Vec::new(),
-    };
+    let mut reader = Reader { problems: Vec::new(), unread: Vec::new() };
     let Some(draft) = reader.sale(root) else {
         return Err(reader.problems);
     };
-    let not_built = rules::not_built_yet(&draft)
-        .into_iter()
-        .map(|problem| (vec![problem.key.clone()], problem));
+    let not_built =
+        rules::not_built_yet(&draft).into_iter().map(|problem| (vec![problem.key.clone()], problem));
     for (relies_on, mut problem) in rules::contradictions(&draft).into_iter().chain(not_built) {
         // A rule over a value that could not be read would judge its stand-in.
         if !relies_on.iter().any(|key| reader.is_unread(key)) {
@@ -48,11 +44,7 @@ pub(super) fn definition(root: &Node) -> Result<SaleDefinition, Vec<SaleProblem>
             reader.problems.push(problem);
         }
     }
-    if reader.problems.is_empty() {
-        Ok(draft)
-    } else {
-        Err(reader.problems)
-    }
+    if reader.problems.is_empty() { Ok(draft) } else { Err(reader.problems) }
 }
 
 /// A table of the definition and where it stands.
@@ -63,11 +55,7 @@ struct Section<'n> {
 
 impl Section<'_> {
     fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }
 
@@ -80,26 +68,15 @@ struct Reader {
 impl Reader {
     fn is_unread(&self, path: &str) -> bool {
         let within = |inner: &str, outer: &str| {
-            inner
-                .strip_prefix(outer)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        self.unread
-            .iter()
-            .any(|unread| within(unread, path) || within(path, unread))
+        self.unread.iter().any(|unread| within(unread, path) || within(path, unread))
     }
 
     fn fault(&mut self, path: String, node: &Node, fault: Fault) {
-        let value = if fault.is_private {
-            String::new()
-        } else {
-            node.given()
-        };
+        let value = if fault.is_private { String::new() } else { node.given() };
         let problem = SaleProblem::new(&path, value, fault.problem, fault.remedy);
-        self.problems.push(SaleProblem {
-            line: node.line,
-            ..problem
-        });
+        self.problems.push(SaleProblem { line: node.line, ..problem });
         self.unread.push(path);
     }
 
@@ -134,27 +111,16 @@ impl Reader {
 
     fn missing(&mut self, at: &Section<'_>, key: &str, example: &str) {
         let path = at.path_of(key);
-        let problem = SaleProblem::new(
-            &path,
-            "",
-            "is missing",
-            format!("add it, such as {key} = {example}"),
-        );
-        self.problems.push(SaleProblem {
-            line: at.node.line,
-            ..problem
-        });
+        let problem = SaleProblem::new(&path, "", "is missing", format!("add it, such as {key} = {example}"));
+        self.problems.push(SaleProblem { line: at.node.line, ..problem });
         self.unread.push(path);
     }
 
     /// Opens a table and looks for keys that do not belong in it.
     fn section<'n>(&mut self, path: String, part: &str, node: &'n Node) -> Option<Section<'n>> {
         let Kind::Table(entries) = &node.kind else {
-            let fault = wrong_kind(
-                node,
-                "a table",
-                "write it as a table of keys, as in the example sale file",
-            );
+            let fault =
+                wrong_kind(node, "a table", "write it as a table of keys, as in the example sale file");
             self.fault(path, node, fault);
             return None;
         };
@@ -164,26 +130,16 @@ impl Reader {
         for (key, value) in entries {
             let path = section.path_of(key);
             let (problem, remedy) = if !known.contains(&key.as_str()) {
-                (
-                    "is not a key of the sale definition here",
-                    suggest::unknown_key_remedy(part, key),
-                )
+                ("is not a key of the sale definition here", suggest::unknown_key_remedy(part, key))
             } else if !seen.insert(key.as_str()) {
                 ("stands here twice", "keep one of the two".to_owned())
             } else {
                 continue;
             };
             // A secret under a misspelt key is still a secret.
-            let shown = if part == "eligibility_keys" {
-                String::new()
-            } else {
-                value.given()
-            };
+            let shown = if part == "eligibility_keys" { String::new() } else { value.given() };
             let problem = SaleProblem::new(&path, shown, problem, remedy);
-            self.problems.push(SaleProblem {
-                line: value.line,
-                ..problem
-            });
+            self.problems.push(SaleProblem { line: value.line, ..problem });
         }
         Some(section)
     }
@@ -194,11 +150,7 @@ impl Reader {
             return Vec::new();
         };
         let Kind::Array(values) = &node.kind else {
-            let fault = wrong_kind(
-                node,
-                "a list of tables",
-                format!("write each under its own [[{key}]]"),
-            );
+            let fault = wrong_kind(node, "a list of tables", format!("write each under its own [[{key}]]"));
             self.fault(at.path_of(key), node, fault);
             return Vec::new();
         };
@@ -221,16 +173,11 @@ impl Reader {
     fn sale(&mut self, root: &Node) -> Option<SaleDefinition> {
         let at = &self.section(String::new(), "", root)?;
         let id = self.required(at, "id", "\"phone-drop\"", fields::id);
-        let name = self
-            .required(at, "name", "\"Phone drop\"", fields::name)
-            .unwrap_or_default();
+        let name = self.required(at, "name", "\"Phone drop\"", fields::name).unwrap_or_default();
         let doors_open_at = self.moment(at, "doors_open_at");
         let opens_at = self.moment(at, "opens_at");
         let closes_at = self.moment(at, "closes_at");
-        let methods = choice(&[
-            ("fifo", QueueingMethod::Fifo),
-            ("lottery", QueueingMethod::Lottery),
-        ]);
+        let methods = choice(&[("fifo", QueueingMethod::Fifo), ("lottery", QueueingMethod::Lottery)]);
         let rules = choice(&[
             ("open", EntryRule::Open),
             ("eligibility", EntryRule::Eligibility),
@@ -242,9 +189,7 @@ impl Reader {
             opens_at,
             closes_at,
             queueing_method: self.optional(at, "queueing_method", methods).unwrap_or_default(),
-            lanes: self
-                .optional(at, "lanes", whole(1..=LANES_MAX.into()))
-                .unwrap_or(LANES_DEFAULT),
+            lanes: self.optional(at, "lanes", whole(1..=LANES_MAX.into())).unwrap_or(LANES_DEFAULT),
             entry: self.optional(at, "entry", rules).unwrap_or_default(),
             per_account_limit: self
                 .optional(at, "per_account_limit", whole(1..=STOCK_TOTAL_MAX))
@@ -265,16 +210,13 @@ impl Reader {
     }
 
     fn moment(&mut self, at: &Section<'_>, key: &str) -> Timestamp {
-        self.required(at, key, "2026-12-01T10:00:00Z", fields::moment)
-            .unwrap_or_default()
+        self.required(at, key, "2026-12-01T10:00:00Z", fields::moment).unwrap_or_default()
     }
 
     fn lottery(&mut self, at: &Section<'_>) -> Option<Lottery> {
         let at = &self.section("lottery".into(), "lottery", at.node.get("lottery")?)?;
         let beacons = choice(&[("none", Beacon::None), ("operator", Beacon::Operator)]);
-        Some(Lottery {
-            beacon: self.optional(at, "beacon", beacons).unwrap_or_default(),
-        })
+        Some(Lottery { beacon: self.optional(at, "beacon", beacons).unwrap_or_default() })
     }
 
     fn admission(&mut self, at: &Section<'_>) -> Admission {
@@ -305,38 +247,24 @@ impl Reader {
                 .unwrap_or_else(|| burst_default(rate_per_minute)),
             max_active: self.optional(at, "max_active", whole(1..=MAX_ACTIVE_MAX)),
             over_admission: self.optional(at, "over_admission", fields::fraction(1.0..=100.0)),
-            turn_seconds: self
-                .optional(at, "turn_seconds", turn())
-                .unwrap_or(TURN_SECONDS_DEFAULT),
-            token_seconds: self
-                .optional(at, "token_seconds", turn())
-                .unwrap_or(TOKEN_SECONDS_DEFAULT),
+            turn_seconds: self.optional(at, "turn_seconds", turn()).unwrap_or(TURN_SECONDS_DEFAULT),
+            token_seconds: self.optional(at, "token_seconds", turn()).unwrap_or(TOKEN_SECONDS_DEFAULT),
         }
     }
 
     fn proof_of_work(&mut self, at: &Section<'_>) -> Option<ProofOfWork> {
-        let at = &self.section(
-            "proof_of_work".into(),
-            "proof_of_work",
-            at.node.get("proof_of_work")?,
-        )?;
-        let difficulty = self
-            .required(at, "difficulty", "50000", whole(1..=DIFFICULTY_MAX))
-            .unwrap_or(1);
+        let at = &self.section("proof_of_work".into(), "proof_of_work", at.node.get("proof_of_work")?)?;
+        let difficulty = self.required(at, "difficulty", "50000", whole(1..=DIFFICULTY_MAX)).unwrap_or(1);
         Some(ProofOfWork { difficulty })
     }
 
     fn eligibility_keys(&mut self, at: &Section<'_>) -> Vec<EligibilityKey> {
         let mut keys = Vec::new();
         for at in &self.sections(at, "eligibility_keys", KEYS_MAX) {
-            let algorithms = choice(&[
-                ("HS256", EligibilityAlgorithm::Hs256),
-                ("EdDSA", EligibilityAlgorithm::EdDsa),
-            ]);
+            let algorithms =
+                choice(&[("HS256", EligibilityAlgorithm::Hs256), ("EdDSA", EligibilityAlgorithm::EdDsa)]);
             keys.push(EligibilityKey {
-                kid: self
-                    .required(at, "kid", "\"shop-1\"", fields::kid)
-                    .unwrap_or_default(),
+                kid: self.required(at, "kid", "\"shop-1\"", fields::kid).unwrap_or_default(),
                 algorithm: self
                     .required(at, "algorithm", "\"HS256\"", algorithms)
                     .unwrap_or(EligibilityAlgorithm::Hs256),
@@ -359,28 +287,14 @@ impl Reader {
         let mut items = Vec::new();
         for at in &self.sections(at, "items", ITEMS_MAX) {
             let id = self.required(at, "item", "\"phone-black\"", fields::id);
-            let name = self
-                .required(at, "name", "\"Phone, black\"", fields::name)
-                .unwrap_or_default();
-            let stock = self
-                .required(at, "stock", "1000", whole(1..=STOCK_MAX.into()))
-                .unwrap_or(1);
-            let price = self
-                .required(at, "price", "49900", whole(0..=PRICE_MAX.into()))
-                .unwrap_or(0);
-            let currency = self
-                .required(at, "currency", "\"EUR\"", fields::currency)
-                .unwrap_or_default();
+            let name = self.required(at, "name", "\"Phone, black\"", fields::name).unwrap_or_default();
+            let stock = self.required(at, "stock", "1000", whole(1..=STOCK_MAX.into())).unwrap_or(1);
+            let price = self.required(at, "price", "49900", whole(0..=PRICE_MAX.into())).unwrap_or(0);
+            let currency = self.required(at, "currency", "\"EUR\"", fields::currency).unwrap_or_default();
             // Its problem is noted, so an item without an id may be left out of the draft; but then the indexes of
             // those behind it would shift, so a stand-in keeps its place.
             if let Some(item) = id.or_else(|| "unread".parse().ok()) {
-                items.push(Item {
-                    item,
-                    name,
-                    stock,
-                    price,
-                    currency,
-                });
+                items.push(Item { item, name, stock, price, currency });
             }
         }
         items

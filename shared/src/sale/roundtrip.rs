@@ -5,11 +5,7 @@ use proptest::{collection::vec, option, prelude::*};
 use super::*;
 
 fn items() -> impl Strategy<Value = Vec<Item>> {
-    let item = (
-        "[ -~äöü€日本]{0,20}[a-z]",
-        1_u32..=1_000_000,
-        0_i64..=100_000_000_000,
-    );
+    let item = ("[ -~äöü€日本]{0,20}[a-z]", 1_u32..=1_000_000, 0_i64..=100_000_000_000);
     (vec(item, 1..8), "[A-Z]{3}").prop_map(|(rows, currency)| {
         let item = |(index, (name, stock, price)): (usize, (String, u32, i64))| Item {
             item: format!("item-{index}").parse().unwrap(),
@@ -23,19 +19,11 @@ fn items() -> impl Strategy<Value = Vec<Item>> {
 }
 
 fn eligibility_keys() -> impl Strategy<Value = Vec<EligibilityKey>> {
-    let key = (
-        "[A-Za-z0-9._-]{1,40}",
-        any::<bool>(),
-        "[A-Za-z_][A-Za-z0-9_]{0,40}",
-    );
+    let key = ("[A-Za-z0-9._-]{1,40}", any::<bool>(), "[A-Za-z_][A-Za-z0-9_]{0,40}");
     vec(key, 0..4).prop_map(|rows| {
         let key = |(index, (kid, is_shared, env)): (usize, (String, bool, String))| EligibilityKey {
             kid: format!("{index}{kid}"),
-            algorithm: if is_shared {
-                EligibilityAlgorithm::Hs256
-            } else {
-                EligibilityAlgorithm::EdDsa
-            },
+            algorithm: if is_shared { EligibilityAlgorithm::Hs256 } else { EligibilityAlgorithm::EdDsa },
             secret_env: is_shared.then_some(env),
             public_key: (!is_shared).then(|| "A".repeat(43)),
         };

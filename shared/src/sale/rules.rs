@@ -21,8 +21,7 @@ impl Findings {
     ) {
         let relies_on = keys.iter().map(|key| (*key).to_owned()).collect();
         let key = keys.first().copied().unwrap_or_default();
-        self.0
-            .push((relies_on, SaleProblem::new(key, value, problem, remedy)));
+        self.0.push((relies_on, SaleProblem::new(key, value, problem, remedy)));
     }
 }
 
@@ -75,10 +74,7 @@ fn times(sale: &SaleDefinition, findings: &mut Findings) {
         findings.refuse(
             &["admission.token_seconds", "admission.turn_seconds"],
             admission.token_seconds,
-            format!(
-                "makes a token shorter than a turn ({} seconds)",
-                admission.turn_seconds
-            ),
+            format!("makes a token shorter than a turn ({} seconds)", admission.turn_seconds),
             "make token_seconds at least turn_seconds",
         );
     }
@@ -160,18 +156,12 @@ fn eligibility_keys(sale: &SaleDefinition, findings: &mut Findings) {
             );
         }
         let (needed, is_there, foreign, is_foreign_there) = match key.algorithm {
-            EligibilityAlgorithm::Hs256 => (
-                "secret_env",
-                key.secret_env.is_some(),
-                "public_key",
-                key.public_key.is_some(),
-            ),
-            EligibilityAlgorithm::EdDsa => (
-                "public_key",
-                key.public_key.is_some(),
-                "secret_env",
-                key.secret_env.is_some(),
-            ),
+            EligibilityAlgorithm::Hs256 => {
+                ("secret_env", key.secret_env.is_some(), "public_key", key.public_key.is_some())
+            }
+            EligibilityAlgorithm::EdDsa => {
+                ("public_key", key.public_key.is_some(), "secret_env", key.secret_env.is_some())
+            }
         };
         let algorithm = key.algorithm.as_str();
         if !is_there {
@@ -199,26 +189,13 @@ fn eligibility_keys(sale: &SaleDefinition, findings: &mut Findings) {
 pub fn not_built_yet(sale: &SaleDefinition) -> Vec<SaleProblem> {
     let mut problems = Vec::new();
     let mut refuse = |key: &str, value: String, remedy: &str| {
-        problems.push(SaleProblem::new(
-            key,
-            value,
-            "is not built into this version",
-            remedy,
-        ));
+        problems.push(SaleProblem::new(key, value, "is not built into this version", remedy));
     };
     if sale.queueing_method == QueueingMethod::Lottery {
-        refuse(
-            "queueing_method",
-            "\"lottery\"".into(),
-            "use queueing_method = \"fifo\"",
-        );
+        refuse("queueing_method", "\"lottery\"".into(), "use queueing_method = \"fifo\"");
     }
     if sale.entry == EntryRule::Allowlist {
-        refuse(
-            "entry",
-            "\"allowlist\"".into(),
-            "use entry = \"open\" or entry = \"eligibility\"",
-        );
+        refuse("entry", "\"allowlist\"".into(), "use entry = \"open\" or entry = \"eligibility\"");
     }
     if sale.proof_of_work.is_some() {
         refuse("proof_of_work", String::new(), "remove [proof_of_work]");
@@ -230,11 +207,7 @@ pub fn not_built_yet(sale: &SaleDefinition) -> Vec<SaleProblem> {
         refuse("admission.max_active", limit.to_string(), "remove the key");
     }
     if let Some(factor) = sale.admission.over_admission {
-        refuse(
-            "admission.over_admission",
-            format!("{factor:?}"),
-            "remove the key",
-        );
+        refuse("admission.over_admission", format!("{factor:?}"), "remove the key");
     }
     problems
 }
@@ -270,34 +243,17 @@ pub fn change_problems(old: &SaleDefinition, new: &SaleDefinition) -> Vec<SalePr
         word(new.queueing_method.as_str()),
         "people lined up under the old method",
     );
-    keep(
-        "entry",
-        word(old.entry.as_str()),
-        word(new.entry.as_str()),
-        "people entered under the old rule",
-    );
+    keep("entry", word(old.entry.as_str()), word(new.entry.as_str()), "people entered under the old rule");
     items_kept(old, new, &mut problems);
     problems
 }
 
 fn items_kept(old: &SaleDefinition, new: &SaleDefinition, problems: &mut Vec<SaleProblem>) {
     let ids = |sale: &SaleDefinition| {
-        sale.items
-            .iter()
-            .map(|item| item.item.to_string())
-            .collect::<Vec<_>>()
-            .join(", ")
+        sale.items.iter().map(|item| item.item.to_string()).collect::<Vec<_>>().join(", ")
     };
-    if !old
-        .items
-        .iter()
-        .map(|item| &item.item)
-        .eq(new.items.iter().map(|item| &item.item))
-    {
-        let problem = format!(
-            "were {} and cannot be added, removed or put in another order",
-            ids(old)
-        );
+    if !old.items.iter().map(|item| &item.item).eq(new.items.iter().map(|item| &item.item)) {
+        let problem = format!("were {} and cannot be added, removed or put in another order", ids(old));
         let remedy = "put the items back as they were; make another sale for other items";
         problems.push(SaleProblem::new("items", ids(new), problem, remedy));
     }
@@ -309,24 +265,15 @@ fn items_kept(old: &SaleDefinition, new: &SaleDefinition, problems: &mut Vec<Sal
             problems.push(SaleProblem::new(
                 format!("items[{index}].stock"),
                 item.stock,
-                format!(
-                    "was {} and cannot change here: units may be held or sold",
-                    before.stock
-                ),
-                format!(
-                    "put {} back, and add or withdraw units by the sale's stock route",
-                    before.stock
-                ),
+                format!("was {} and cannot change here: units may be held or sold", before.stock),
+                format!("put {} back, and add or withdraw units by the sale's stock route", before.stock),
             ));
         }
         if item.currency != before.currency {
             problems.push(SaleProblem::new(
                 format!("items[{index}].currency"),
                 format!("\"{}\"", item.currency),
-                format!(
-                    "was \"{}\" and cannot change: orders were placed in it",
-                    before.currency
-                ),
+                format!("was \"{}\" and cannot change: orders were placed in it", before.currency),
                 format!("put \"{}\" back, or make a sale with another id", before.currency),
             ));
         }

@@ -28,29 +28,16 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("lottery", &["beacon"]),
     (
         "admission",
-        &[
-            "rate_per_minute",
-            "burst",
-            "max_active",
-            "over_admission",
-            "turn_seconds",
-            "token_seconds",
-        ],
+        &["rate_per_minute", "burst", "max_active", "over_admission", "turn_seconds", "token_seconds"],
     ),
     ("proof_of_work", &["difficulty"]),
-    (
-        "eligibility_keys",
-        &["kid", "algorithm", "secret_env", "public_key"],
-    ),
+    ("eligibility_keys", &["kid", "algorithm", "secret_env", "public_key"]),
     ("items", &["item", "name", "stock", "price", "currency"]),
 ];
 
 /// The keys of the part under `part`.
 pub(super) fn known_keys(part: &str) -> &'static [&'static str] {
-    KNOWN
-        .iter()
-        .find(|(name, _)| *name == part)
-        .map_or(&[], |(_, keys)| keys)
+    KNOWN.iter().find(|(name, _)| *name == part).map_or(&[], |(_, keys)| keys)
 }
 
 /// What somebody probably meant by a key that `part` does not have.
@@ -72,11 +59,8 @@ pub(super) fn unknown_key_remedy(part: &str, key: &str) -> String {
 
 /// The known key that differs least from `word`, when it differs little.
 fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let word: Vec<char> = word
-        .chars()
-        .take(64)
-        .map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() })
-        .collect();
+    let word: Vec<char> =
+        word.chars().take(64).map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect();
     let near_enough = (word.len() / 3).max(2).min(word.len().saturating_sub(1));
     known
         .iter()

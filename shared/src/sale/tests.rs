@@ -35,10 +35,7 @@ fn the_example_is_read_as_it_stands() {
     assert_eq!((sale.stock_total(), sale.total_limit), (1700, Some(1500)));
     assert_eq!(sale.entry, EntryRule::Eligibility);
     let white = sale.item(&"phone-white".parse().unwrap()).unwrap();
-    assert_eq!(
-        (white.stock, white.price, white.currency.as_str()),
-        (700, 49900, "EUR")
-    );
+    assert_eq!((white.stock, white.price, white.currency.as_str()), (700, 49900, "EUR"));
     assert_eq!(sale.item(&"phone-red".parse().unwrap()), None);
     assert_eq!(sale.problems(), []);
 }
@@ -50,19 +47,10 @@ fn what_is_left_out_gets_its_default_by_both_doors() {
         "items":[{"item":"a","name":"A","stock":1,"price":0,"currency":"EUR"}]}"#;
     let sale = parse_json(json.as_bytes()).unwrap();
     assert_eq!(sale, serde_json::from_str(json).unwrap());
-    assert_eq!(
-        (sale.queueing_method, sale.entry),
-        (QueueingMethod::Fifo, EntryRule::Open)
-    );
-    assert_eq!(
-        (sale.lanes, sale.per_account_limit, sale.hold_seconds),
-        (16, 1, 600)
-    );
+    assert_eq!((sale.queueing_method, sale.entry), (QueueingMethod::Fifo, EntryRule::Open));
+    assert_eq!((sale.lanes, sale.per_account_limit, sale.hold_seconds), (16, 1, 600));
     let admission = &sale.admission;
-    assert_eq!(
-        (admission.burst, admission.turn_seconds, admission.token_seconds),
-        (2000, 120, 600)
-    );
+    assert_eq!((admission.burst, admission.turn_seconds, admission.token_seconds), (2000, 120, 600));
     assert_eq!(sale.opens_at.to_string(), "2026-12-01T10:00:00.000Z");
 }
 
@@ -113,16 +101,9 @@ fn refuses_times_that_are_none() {
         ("2026-12-01T09:45:00Z", "1764580000", "doors_open_at", "is a whole number, not a time"),
         ("2026-12-01T09:45:00Z", "1969-12-01T09:45:00Z", "doors_open_at", "1970"),
     ]);
-    let sale = parse_toml(
-        "x",
-        &changed("2026-12-01T09:45:00Z", "\"2026-12-01T10:45:00.0019+01:00\""),
-    )
-    .unwrap();
-    assert_eq!(
-        sale.doors_open_at.micros() % 1_000_000,
-        1_000,
-        "a time is kept to the millisecond"
-    );
+    let sale =
+        parse_toml("x", &changed("2026-12-01T09:45:00Z", "\"2026-12-01T10:45:00.0019+01:00\"")).unwrap();
+    assert_eq!(sale.doors_open_at.micros() % 1_000_000, 1_000, "a time is kept to the millisecond");
 }
 
 #[test]
@@ -155,10 +136,7 @@ fn refuses_contradictions() {
     let (head, _) = EXAMPLE_TOML.split_once("[[eligibility_keys]]").unwrap();
     let (_, items) = EXAMPLE_TOML.split_once("[[items]]").unwrap();
     let found = problems(&format!("{head}[[items]]{items}"));
-    assert!(
-        found.len() == 1 && found[0].problem.contains("nobody could enter"),
-        "{found:?}"
-    );
+    assert!(found.len() == 1 && found[0].problem.contains("nobody could enter"), "{found:?}");
 }
 
 #[test]
@@ -171,20 +149,10 @@ fn a_key_of_each_algorithm_needs_its_own_half() {
     assert!(parse_toml("x", &eddsa(public_key)).is_ok());
     assert_eq!(problems(&eddsa(""))[0].key, "eligibility_keys[0].public_key");
     let both = problems(&eddsa(&format!("{public_key}\nsecret_env = \"B\"")));
-    assert_eq!(
-        (both.len(), both[0].key.as_str()),
-        (1, "eligibility_keys[0].secret_env")
-    );
+    assert_eq!((both.len(), both[0].key.as_str()), (1, "eligibility_keys[0].secret_env"));
     for (bad, words) in [("AAAA", "holds 3 bytes"), ("not base64", "is not base64url")] {
         let found = problems(&eddsa(&format!("public_key = {bad:?}")));
-        assert_eq!(
-            found
-                .iter()
-                .filter(|problem| problem.problem.contains(words))
-                .count(),
-            1,
-            "{found:?}"
-        );
+        assert_eq!(found.iter().filter(|problem| problem.problem.contains(words)).count(), 1, "{found:?}");
     }
 }
 
@@ -200,10 +168,7 @@ fn refuses_what_is_not_built_yet_saying_so() {
     ]);
     let allowlist = problems(&changed("\"eligibility\"", "\"allowlist\""));
     assert_eq!(
-        allowlist
-            .iter()
-            .map(|problem| problem.key.as_str())
-            .collect::<Vec<_>>(),
+        allowlist.iter().map(|problem| problem.key.as_str()).collect::<Vec<_>>(),
         ["entry", "eligibility_keys"]
     );
 }
@@ -223,10 +188,7 @@ fn misspelt_misplaced_and_doubled_keys_are_refused() {
     let doubled = json.replacen("\"lanes\":16", "\"lanes\":16,\"lanes\":8", 1);
     let found = parse_json(doubled.as_bytes()).unwrap_err();
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(
-        found[0].to_string(),
-        "lanes = 8: stands here twice; keep one of the two"
-    );
+    assert_eq!(found[0].to_string(), "lanes = 8: stands here twice; keep one of the two");
 }
 
 #[test]
@@ -245,25 +207,11 @@ fn a_missing_key_is_named_with_an_example() {
     ] {
         assert!(keys.contains(&key), "{key} is not in {keys:?}");
     }
-    assert!(
-        found.iter().all(|problem| problem.problem == "is missing"),
-        "{found:?}"
-    );
-    let stock = found
-        .iter()
-        .find(|problem| problem.key == "items[1].stock")
-        .unwrap();
-    assert_eq!(
-        stock.to_string(),
-        "sale.toml:2: items[1].stock: is missing; add it, such as stock = 1000"
-    );
+    assert!(found.iter().all(|problem| problem.problem == "is missing"), "{found:?}");
+    let stock = found.iter().find(|problem| problem.key == "items[1].stock").unwrap();
+    assert_eq!(stock.to_string(), "sale.toml:2: items[1].stock: is missing; add it, such as stock = 1000");
     let none = problems(EXAMPLE_TOML.split_once("[[items]]").unwrap().0);
-    assert_eq!(
-        none.iter()
-            .map(|problem| problem.key.as_str())
-            .collect::<Vec<_>>(),
-        ["items"]
-    );
+    assert_eq!(none.iter().map(|problem| problem.key.as_str()).collect::<Vec<_>>(), ["items"]);
 }
 
 #[test]
@@ -275,14 +223,8 @@ fn everything_is_reported_at_once_in_the_order_of_the_file() {
         .replace("token_seconds = 600", "token_seconds = 10");
     let found = problems(&text);
     let keys: Vec<_> = found.iter().map(|problem| problem.key.as_str()).collect();
-    let expected = [
-        "queueing_method",
-        "lanes",
-        "hold_seconds",
-        "hold",
-        "admission.token_seconds",
-        "items[0].stock",
-    ];
+    let expected =
+        ["queueing_method", "lanes", "hold_seconds", "hold", "admission.token_seconds", "items[0].stock"];
     assert_eq!(keys, expected);
     assert!(found.is_sorted_by_key(|problem| problem.line));
     // The total limit would be above a stock that could not be read: nothing may be said about it.
@@ -295,26 +237,9 @@ fn everything_is_reported_at_once_in_the_order_of_the_file() {
 #[test]
 fn a_text_that_is_no_table_or_no_toml_is_refused_with_its_line() {
     let found = problems("id = \"a\"\nname = \nlanes = = 3\n");
-    assert!(
-        found
-            .iter()
-            .all(|problem| problem.problem.starts_with("is not TOML")),
-        "{found:?}"
-    );
-    assert_eq!(
-        found.iter().map(|problem| problem.line).collect::<Vec<_>>(),
-        [Some(2), Some(3)],
-        "{found:?}"
-    );
-    for json in [
-        "",
-        "[]",
-        "7",
-        "{\"id\": }",
-        "null",
-        "{\"items\": [1, {}]}",
-        "\u{feff}{}",
-    ] {
+    assert!(found.iter().all(|problem| problem.problem.starts_with("is not TOML")), "{found:?}");
+    assert_eq!(found.iter().map(|problem| problem.line).collect::<Vec<_>>(), [Some(2), Some(3)], "{found:?}");
+    for json in ["", "[]", "7", "{\"id\": }", "null", "{\"items\": [1, {}]}", "\u{feff}{}"] {
         assert!(!parse_json(json.as_bytes()).unwrap_err().is_empty(), "{json}");
     }
     assert!(parse_json(b"\xff\xfe").is_err());
@@ -324,32 +249,22 @@ fn a_text_that_is_no_table_or_no_toml_is_refused_with_its_line() {
 
 #[test]
 fn problems_are_bounded_and_stay_in_their_line() {
-    let text: String = (0..2_000)
-        .map(|n| format!("\"k{n}\\nforged line\" = \"{}\"\n", "x".repeat(8)))
-        .collect();
+    let text: String =
+        (0..2_000).map(|n| format!("\"k{n}\\nforged line\" = \"{}\"\n", "x".repeat(8))).collect();
     let found = problems(&text);
     assert_eq!(found.len(), PROBLEMS_MAX);
     assert!(found[PROBLEMS_MAX - 1].problem.contains("more problems"));
     assert!(found.iter().all(|problem| !problem.to_string().contains('\n')));
-    let long = problems(&changed(
-        "lanes = 16",
-        &format!("lanes = \"{}\"", "y".repeat(5_000)),
-    ));
+    let long = problems(&changed("lanes = 16", &format!("lanes = \"{}\"", "y".repeat(5_000))));
     assert!(long[0].to_string().chars().count() < 200, "{}", long[0]);
 }
 
 #[test]
 fn a_secret_in_the_wrong_place_is_not_repeated() {
     let secret = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA==";
-    for line in [
-        format!("secret_env = \"{secret}\""),
-        format!("secret = \"{secret}\"\nsecret_env = \"A\""),
-    ] {
+    for line in [format!("secret_env = \"{secret}\""), format!("secret = \"{secret}\"\nsecret_env = \"A\"")] {
         let found = problems(&changed("secret_env = \"SHOP_ELIGIBILITY_KEY\"", &line));
-        assert!(
-            !found.iter().any(|problem| problem.to_string().contains("c2Vj")),
-            "{found:?}"
-        );
+        assert!(!found.iter().any(|problem| problem.to_string().contains("c2Vj")), "{found:?}");
     }
 }
 
@@ -360,25 +275,16 @@ fn p4_what_places_and_orders_depend_on_cannot_change() {
     let keys = |change: fn(&mut SaleDefinition)| {
         let mut new = old.clone();
         change(&mut new);
-        change_problems(&old, &new)
-            .into_iter()
-            .map(|problem| problem.key)
-            .collect::<Vec<_>>()
+        change_problems(&old, &new).into_iter().map(|problem| problem.key).collect::<Vec<_>>()
     };
     assert_eq!(keys(|sale| sale.id = "other".parse().unwrap()), ["id"]);
     assert_eq!(keys(|sale| sale.lanes = 8), ["lanes"]);
-    assert_eq!(
-        keys(|sale| sale.queueing_method = QueueingMethod::Lottery),
-        ["queueing_method"]
-    );
+    assert_eq!(keys(|sale| sale.queueing_method = QueueingMethod::Lottery), ["queueing_method"]);
     assert_eq!(keys(|sale| sale.entry = EntryRule::Open), ["entry"]);
     assert_eq!(keys(|sale| drop(sale.items.pop())), ["items"]);
     assert_eq!(keys(|sale| sale.items.swap(0, 1)), ["items"]);
     assert_eq!(keys(|sale| sale.items[1].stock += 1), ["items[1].stock"]);
-    assert_eq!(
-        keys(|sale| sale.items[0].currency = "USD".into()),
-        ["items[0].currency"]
-    );
+    assert_eq!(keys(|sale| sale.items[0].currency = "USD".into()), ["items[0].currency"]);
     let free = keys(|sale| {
         sale.name = "New".into();
         sale.opens_at = sale.opens_at.plus_seconds(60);

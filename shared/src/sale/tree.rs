@@ -106,10 +106,7 @@ pub(super) fn from_toml(text: &str) -> Result<Node, Vec<SaleProblem>> {
         ..SaleProblem::new(
             "",
             "",
-            format!(
-                "is not TOML: {}",
-                one_line(&error.message().replace('\n', ", "), MESSAGE_CHARS_MAX)
-            ),
+            format!("is not TOML: {}", one_line(&error.message().replace('\n', ", "), MESSAGE_CHARS_MAX)),
             "correct the syntax in this line (https://toml.io shows it)",
         )
     };
@@ -124,12 +121,7 @@ pub(super) fn from_json(text: &[u8]) -> Result<Node, Vec<SaleProblem>> {
     serde_json::from_slice(text).map_err(|error| {
         let message = one_line(&error.to_string(), MESSAGE_CHARS_MAX);
         let line = Some(error.line()).filter(|line| *line > 0);
-        let problem = SaleProblem::new(
-            "",
-            "",
-            format!("is not JSON: {message}"),
-            "correct the syntax there",
-        );
+        let problem = SaleProblem::new("", "", format!("is not JSON: {message}"), "correct the syntax there");
         vec![SaleProblem { line, ..problem }]
     })
 }

@@ -57,9 +57,7 @@ pub fn apply_sqlite(
     migrations: &[Migration],
 ) -> Result<(), StoreError> {
     let failed = |error: rusqlite::Error| StoreError::untouched("migrate", error);
-    let tx = connection
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(failed)?;
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     tx.execute(TABLE, []).map_err(failed)?;
     for migration in migrations {
         let applied: Option<String> = tx
@@ -93,9 +91,7 @@ pub async fn apply_postgres(
 ) -> Result<(), StoreError> {
     let failed = |error: tokio_postgres::Error| StoreError::untouched("migrate", error);
     let tx = client.transaction().await.map_err(failed)?;
-    tx.execute("SELECT pg_advisory_xact_lock($1)", &[&ADVISORY_LOCK])
-        .await
-        .map_err(failed)?;
+    tx.execute("SELECT pg_advisory_xact_lock($1)", &[&ADVISORY_LOCK]).await.map_err(failed)?;
     tx.batch_execute(TABLE).await.map_err(failed)?;
     for migration in migrations {
         let version = i32::try_from(migration.version).unwrap_or(i32::MAX);
@@ -127,50 +123,20 @@ mod tests {
     #[test]
     fn applies_once_and_refuses_a_changed_step() {
         let mut db = Connection::open_in_memory().unwrap();
-        let first = [Migration {
-            version: 1,
-            sql: "CREATE TABLE a (x)",
-        }];
+        let first = [Migration { version: 1, sql: "CREATE TABLE a (x)" }];
         apply_sqlite(&mut db, "test", &first).unwrap();
         apply_sqlite(&mut db, "test", &first).unwrap();
-        let changed = [Migration {
-            version: 1,
-            sql: "CREATE TABLE a (y)",
-        }];
-        assert!(
-            apply_sqlite(&mut db, "test", &changed)
-                .unwrap_err()
-                .to_string()
-                .contains("other text")
-        );
+        let changed = [Migration { version: 1, sql: "CREATE TABLE a (y)" }];
+        assert!(apply_sqlite(&mut db, "test", &changed).unwrap_err().to_string().contains("other text"));
         // Another component numbers for itself.
-        apply_sqlite(
-            &mut db,
-            "other",
-            &[Migration {
-                version: 1,
-                sql: "CREATE TABLE b (x)",
-            }],
-        )
-        .unwrap();
+        apply_sqlite(&mut db, "other", &[Migration { version: 1, sql: "CREATE TABLE b (x)" }]).unwrap();
     }
 
     #[test]
     fn a_failed_step_leaves_nothing() {
         let mut db = Connection::open_in_memory().unwrap();
-        let bad = [Migration {
-            version: 1,
-            sql: "CREATE TABLE a (x); CREATE TABLE a (x)",
-        }];
+        let bad = [Migration { version: 1, sql: "CREATE TABLE a (x); CREATE TABLE a (x)" }];
         assert!(apply_sqlite(&mut db, "test", &bad).is_err());
-        apply_sqlite(
-            &mut db,
-            "test",
-            &[Migration {
-                version: 1,
-                sql: "CREATE TABLE a (x)",
-            }],
-        )
-        .unwrap();
+        apply_sqlite(&mut db, "test", &[Migration { version: 1, sql: "CREATE TABLE a (x)" }]).unwrap();
     }
 }

@@ -32,20 +32,12 @@ pub struct StoreError {
 impl StoreError {
     /// `verb` failed and certainly changed nothing.
     pub fn untouched(verb: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            effect: Effect::None,
-            verb,
-            source: source.into(),
-        }
+        Self { effect: Effect::None, verb, source: source.into() }
     }
 
     /// `verb` failed and may have taken effect.
     pub fn unknown(verb: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            effect: Effect::Unknown,
-            verb,
-            source: source.into(),
-        }
+        Self { effect: Effect::Unknown, verb, source: source.into() }
     }
 }
 

@@ -19,12 +19,8 @@ const POOL_CONNECTIONS_MAX: usize = 16;
 /// # Errors
 /// The URL does not parse, the server cannot be reached, or a migration does not apply.
 pub async fn connect(url: &str, migrations: &[(&'static str, &[Migration])]) -> Result<Pool, StoreError> {
-    let mut config: Config = url
-        .parse()
-        .map_err(|error| StoreError::untouched("connect", error))?;
-    config
-        .connect_timeout(Duration::from_millis(STORE_CALL_MS_MAX))
-        .application_name("lockgate");
+    let mut config: Config = url.parse().map_err(|error| StoreError::untouched("connect", error))?;
+    config.connect_timeout(Duration::from_millis(STORE_CALL_MS_MAX)).application_name("lockgate");
     // tokio-postgres bounds no query by itself; the server must, or a stuck lock would hold a connection for ever.
     let limit = format!("-c statement_timeout={STORE_CALL_MS_MAX}");
     let options = match config.get_options() {
@@ -32,13 +28,8 @@ pub async fn connect(url: &str, migrations: &[(&'static str, &[Migration])]) -> 
         None => limit,
     };
     config.options(options);
-    let manager = Manager::from_config(
-        config,
-        NoTls,
-        ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        },
-    );
+    let manager =
+        Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
     let pool = Pool::builder(manager)
         .max_size(POOL_CONNECTIONS_MAX)
         .runtime(Runtime::Tokio1)
@@ -46,10 +37,7 @@ pub async fn connect(url: &str, migrations: &[(&'static str, &[Migration])]) -> 
         .create_timeout(Some(Duration::from_millis(STORE_CALL_MS_MAX)))
         .build()
         .map_err(|error| StoreError::untouched("connect", error))?;
-    let mut client = pool
-        .get()
-        .await
-        .map_err(|error| StoreError::untouched("connect", error))?;
+    let mut client = pool.get().await.map_err(|error| StoreError::untouched("connect", error))?;
     for (component, list) in migrations {
         super::migrations::apply_postgres(&mut client, component, list).await?;
     }

@@ -64,16 +64,9 @@ impl RedisLink {
                 .set_pipeline_buffer_size(PIPELINE_DEPTH)
                 .set_max_delay(Duration::from_millis(500));
             let client = redis::Client::open(info).map_err(failed)?;
-            Connection::Single(
-                ConnectionManager::new_with_config(client, config)
-                    .await
-                    .map_err(failed)?,
-            )
+            Connection::Single(ConnectionManager::new_with_config(client, config).await.map_err(failed)?)
         };
-        Ok(Self {
-            connection,
-            prefix: prefix.into(),
-        })
+        Ok(Self { connection, prefix: prefix.into() })
     }
 
     /// The full key for `rest`.
@@ -128,9 +121,7 @@ impl RedisLink {
     /// # Errors
     /// It does not.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        self.command::<String>("ping", &redis::cmd("PING"))
-            .await
-            .map(drop)
+        self.command::<String>("ping", &redis::cmd("PING")).await.map(drop)
     }
 }
 
@@ -140,9 +131,7 @@ fn count(verb: &'static str) {
 
 fn tcp_settings() -> TcpSettings {
     // Nagle's delay would add 40 ms to a lone command; without a user timeout a dead peer is noticed in minutes.
-    TcpSettings::default()
-        .set_nodelay(true)
-        .set_user_timeout(Duration::from_secs(5))
+    TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(5))
 }
 
 /// A server that refuses by name has not run the command. Anything else (a time-out, a dropped connection, an
@@ -151,10 +140,7 @@ fn classified(verb: &'static str, error: RedisError) -> StoreError {
     let refused = match error.kind() {
         ErrorKind::Server(kind) => !matches!(kind, ServerErrorKind::ResponseError),
         ErrorKind::Extension => {
-            matches!(
-                error.code(),
-                Some("OOM" | "NOREPLICAS" | "MISCONF" | "NOAUTH" | "LOADING" | "BUSY")
-            )
+            matches!(error.code(), Some("OOM" | "NOREPLICAS" | "MISCONF" | "NOAUTH" | "LOADING" | "BUSY"))
         }
         ErrorKind::InvalidClientConfig | ErrorKind::AuthenticationFailed => true,
         _ => error.is_connection_refusal(),

@@ -56,11 +56,7 @@ impl<T: Send, F: FnOnce(&Connection) -> rusqlite::Result<T> + Send> Job for Oper
         let result = op(connection);
         let failed = result.is_err();
         self.result = Some(result);
-        if failed {
-            Err(rusqlite::Error::ExecuteReturnedResults)
-        } else {
-            Ok(())
-        }
+        if failed { Err(rusqlite::Error::ExecuteReturnedResults) } else { Ok(()) }
     }
 
     fn answer(self: Box<Self>, batch: Batch<'_>) {
@@ -94,10 +90,7 @@ impl Sqlite {
             .name("sqlite-writer".into())
             .spawn(move || write_loop(&mut connection, jobs))
             .map_err(|error| StoreError::untouched("open", error))?;
-        let readers = Arc::new(Readers {
-            path: path.to_owned(),
-            idle: Mutex::new(Vec::new()),
-        });
+        let readers = Arc::new(Readers { path: path.to_owned(), idle: Mutex::new(Vec::new()) });
         Ok(Self { queue, readers })
     }
 
@@ -113,18 +106,11 @@ impl Sqlite {
     {
         count(verb);
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Operation {
-            verb,
-            op: Some(op),
-            result: None,
-            reply,
-        });
+        let job = Box::new(Operation { verb, op: Some(op), result: None, reply });
         self.queue.try_send(job).map_err(|_| {
             StoreError::untouched(verb, format!("{WRITE_QUEUE_MAX} writes are waiting already"))
         })?;
-        answer
-            .await
-            .map_err(|_| StoreError::unknown(verb, "the writer stopped"))?
+        answer.await.map_err(|_| StoreError::unknown(verb, "the writer stopped"))?
     }
 
     /// Runs `op` on a read-only connection, beside the writer: it sees only what is committed.
@@ -228,10 +214,7 @@ mod tests {
     use super::*;
     use crate::store::Effect;
 
-    const TABLE: &[Migration] = &[Migration {
-        version: 1,
-        sql: "CREATE TABLE t (n INTEGER PRIMARY KEY)",
-    }];
+    const TABLE: &[Migration] = &[Migration { version: 1, sql: "CREATE TABLE t (n INTEGER PRIMARY KEY)" }];
 
     fn open(dir: &tempfile::TempDir) -> Sqlite {
         Sqlite::open(&dir.path().join("t.db"), &[("test", TABLE)]).unwrap()
@@ -250,11 +233,7 @@ mod tests {
         assert!(a.is_ok() && c.is_ok());
         assert_eq!(b.unwrap_err().effect, Effect::None);
         let rows: Vec<i64> = db
-            .read("rows", |c| {
-                c.prepare("SELECT n FROM t ORDER BY n")?
-                    .query_map([], |r| r.get(0))?
-                    .collect()
-            })
+            .read("rows", |c| c.prepare("SELECT n FROM t ORDER BY n")?.query_map([], |r| r.get(0))?.collect())
             .await
             .unwrap();
         assert_eq!(rows, [1, 2]);
@@ -269,17 +248,9 @@ mod tests {
             c.execute("not SQL", [])
         });
         assert!(lost.await.is_err());
-        assert!(
-            db.write("after", |c| c.execute("INSERT INTO t VALUES (8)", []))
-                .await
-                .is_ok()
-        );
-        let count: i64 = db
-            .read("count", |c| {
-                c.query_row("SELECT count(*) FROM t", [], |r| r.get(0))
-            })
-            .await
-            .unwrap();
+        assert!(db.write("after", |c| c.execute("INSERT INTO t VALUES (8)", [])).await.is_ok());
+        let count: i64 =
+            db.read("count", |c| c.query_row("SELECT count(*) FROM t", [], |r| r.get(0))).await.unwrap();
         assert_eq!(count, 1);
     }
 
@@ -287,10 +258,6 @@ mod tests {
     async fn readers_cannot_write() {
         let dir = tempfile::tempdir().unwrap();
         let db = open(&dir);
-        assert!(
-            db.read("write", |c| c.execute("INSERT INTO t VALUES (1)", []))
-                .await
-                .is_err()
-        );
+        assert!(db.read("write", |c| c.execute("INSERT INTO t VALUES (1)", [])).await.is_err());
     }
 }

@@ -41,16 +41,9 @@ async fn a_new_sale_gets_its_stock_once_and_says_so() {
     let bench = Bench::redis().await;
     let gate = Gate::over(Arc::clone(&bench.store)).await;
     let (stop, stopping) = watch::channel(false);
-    let loops: Vec<_> = (0..2)
-        .map(|_| tokio::spawn(run(Arc::clone(&gate.app), stopping.clone())))
-        .collect();
+    let loops: Vec<_> = (0..2).map(|_| tokio::spawn(run(Arc::clone(&gate.app), stopping.clone()))).collect();
     eventually("the sale says that its stock is there", 10, async || {
-        gate.catalog
-            .sale(&gate.sale)
-            .unwrap()
-            .controls
-            .stock_opened_at
-            .is_some()
+        gate.catalog.sale(&gate.sale).unwrap().controls.stock_opened_at.is_some()
     })
     .await;
     let stock = gate.client().stock(&gate.sale).await.unwrap();
@@ -67,10 +60,7 @@ async fn due_holds_are_marked_by_the_running_loop() {
     let gate = Gate::over(Arc::clone(&bench.store)).await;
     let (stop, stopping) = watch::channel(false);
     let running = tokio::spawn(run(Arc::clone(&gate.app), stopping));
-    eventually("the stock is there", 10, async || {
-        bench.store.stock(&gate.sale, None).await.is_ok()
-    })
-    .await;
+    eventually("the stock is there", 10, async || bench.store.stock(&gate.sale, None).await.is_ok()).await;
     // More than one sweep marks at a time.
     let count = u32::try_from(SWEEP_BATCH_MAX).unwrap() + 10;
     for n in 1..=count {
@@ -80,11 +70,7 @@ async fn due_holds_are_marked_by_the_running_loop() {
         state(&*bench.store, &gate.sale, claim_id(count)).await == HoldState::Expiring
     })
     .await;
-    assert_eq!(
-        bench.store.stock(&gate.sale, None).await.unwrap().items[0].held,
-        count,
-        "and stays held"
-    );
+    assert_eq!(bench.store.stock(&gate.sale, None).await.unwrap().items[0].held, count, "and stays held");
     drop(stop);
     running.await.unwrap();
 }
@@ -101,20 +87,14 @@ async fn h3_a_deadline_that_passed_while_no_process_ran_is_found_at_the_first_ro
         assert!(matches!(answer, ClaimAnswer::Held { .. }));
         gate.clock.advance_ms(599_000);
         Expirer::new(Arc::clone(&gate.app)).round().await;
-        assert_eq!(
-            state(&*gate.app.store, &gate.sale, gate.claim(1).claim).await,
-            HoldState::Held
-        );
+        assert_eq!(state(&*gate.app.store, &gate.sale, gate.claim(1).claim).await, HoldState::Held);
         gate.claim(1).claim
     };
     // Longer than any hold and long after the close.
     clock.advance_ms(100 * 3_600_000);
     let gate = Gate::with(sqlite(&path, &clock), sales, clock.clone());
     Expirer::new(Arc::clone(&gate.app)).round().await;
-    assert_eq!(
-        state(&*gate.app.store, &gate.sale, claim).await,
-        HoldState::Expiring
-    );
+    assert_eq!(state(&*gate.app.store, &gate.sale, claim).await, HoldState::Expiring);
     let stock = gate.client().stock(&gate.sale).await.unwrap();
     assert_eq!(stock.items[0].held, 1, "still held: its order decides");
 }
@@ -125,16 +105,9 @@ async fn h3_on_redis_too() {
     let gate = Gate::over(Arc::clone(&bench.store)).await;
     Expirer::new(Arc::clone(&gate.app)).round().await;
     bench.store.claim(&gate.sale, &due(1)).await.unwrap();
-    let restarted = Gate::with(
-        Arc::clone(&bench.store),
-        Arc::clone(&gate.catalog),
-        gate.clock.clone(),
-    );
+    let restarted = Gate::with(Arc::clone(&bench.store), Arc::clone(&gate.catalog), gate.clock.clone());
     Expirer::new(Arc::clone(&restarted.app)).round().await;
-    assert_eq!(
-        state(&*bench.store, &gate.sale, claim_id(1)).await,
-        HoldState::Expiring
-    );
+    assert_eq!(state(&*bench.store, &gate.sale, claim_id(1)).await, HoldState::Expiring);
 }
 
 #[tokio::test]
@@ -144,9 +117,7 @@ async fn h7_a_sale_that_lost_its_stock_never_gets_a_fresh_one() {
     let mut expirer = Expirer::new(Arc::clone(&gate.app));
     expirer.round().await;
     let (_, link) = bench.redis.as_ref().unwrap();
-    link.command::<String>("test", &redis::cmd("FLUSHALL"))
-        .await
-        .unwrap();
+    link.command::<String>("test", &redis::cmd("FLUSHALL")).await.unwrap();
     for _ in 0..3 {
         expirer.round().await;
         assert!(expirer.troubled.contains_key(&gate.sale));
@@ -170,14 +141,7 @@ async fn h7_the_loop_survives_an_outage_and_goes_on() {
     read_only(["REPLICAOF", "127.0.0.1", "1"]).await;
     expirer.round().await;
     assert!(expirer.troubled.contains_key(&gate.sale));
-    assert!(
-        gate.catalog
-            .sale(&gate.sale)
-            .unwrap()
-            .controls
-            .stock_opened_at
-            .is_none()
-    );
+    assert!(gate.catalog.sale(&gate.sale).unwrap().controls.stock_opened_at.is_none());
     read_only(["REPLICAOF", "NO", "ONE"]).await;
     expirer.round().await;
     assert!(expirer.troubled.is_empty());
@@ -195,15 +159,9 @@ async fn a_sale_closed_for_more_than_a_hold_is_swept_now_and_then() {
     gate.app.store.claim(&gate.sale, &due(1)).await.unwrap();
     clock.advance_ms(100 * 3_600_000);
     expirer.round().await;
-    assert_eq!(
-        state(&*gate.app.store, &gate.sale, claim_id(1)).await,
-        HoldState::Held
-    );
+    assert_eq!(state(&*gate.app.store, &gate.sale, claim_id(1)).await, HoldState::Held);
     for _ in 0..QUIET_ROUNDS {
         expirer.round().await;
     }
-    assert_eq!(
-        state(&*gate.app.store, &gate.sale, claim_id(1)).await,
-        HoldState::Expiring
-    );
+    assert_eq!(state(&*gate.app.store, &gate.sale, claim_id(1)).await, HoldState::Expiring);
 }

@@ -22,14 +22,8 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/gate/v1/sales/{sale}/claims", post(claims::claim))
         .route("/gate/v1/sales/{sale}/claims/{claim}", get(claims::hold))
-        .route(
-            "/gate/v1/sales/{sale}/claims/{claim}/commit",
-            post(claims::commit),
-        )
-        .route(
-            "/gate/v1/sales/{sale}/claims/{claim}/release",
-            post(claims::release),
-        )
+        .route("/gate/v1/sales/{sale}/claims/{claim}/commit", post(claims::commit))
+        .route("/gate/v1/sales/{sale}/claims/{claim}/release", post(claims::release))
         .route("/gate/v1/sales/{sale}/stock", get(stock::stock))
         .route_layer(from_fn_with_state(Arc::clone(&app), authorize))
         .with_state(app)

@@ -24,10 +24,7 @@ use crate::{
 
 async fn open() -> Gate {
     let gate = Gate::over(Arc::new(ModelStore::new(Arc::new(just_opened())))).await;
-    gate.app
-        .prepare(&gate.catalog.sale(&gate.sale).unwrap())
-        .await
-        .unwrap();
+    gate.app.prepare(&gate.catalog.sale(&gate.sale).unwrap()).await.unwrap();
     gate
 }
 
@@ -42,10 +39,7 @@ async fn send(gate: &Gate, request: Request<Body>) -> (StatusCode, Value) {
     if status == StatusCode::SERVICE_UNAVAILABLE {
         assert!(response.headers().contains_key(header::RETRY_AFTER));
     }
-    assert_eq!(
-        response.headers().contains_key(header::WWW_AUTHENTICATE),
-        status == StatusCode::UNAUTHORIZED
-    );
+    assert_eq!(response.headers().contains_key(header::WWW_AUTHENTICATE), status == StatusCode::UNAUTHORIZED);
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
 }
@@ -68,49 +62,25 @@ fn get(gate: &Gate, path: &str) -> Request<Body> {
 async fn a_client_claims_commits_releases_and_reads() {
     let gate = open().await;
     let (client, sale) = (gate.client(), &gate.sale);
-    let ClaimAnswer::Held {
-        hold,
-        replayed: false,
-    } = client.claim(sale, &gate.claim(1)).await.unwrap()
+    let ClaimAnswer::Held { hold, replayed: false } = client.claim(sale, &gate.claim(1)).await.unwrap()
     else {
         panic!("not held");
     };
-    assert_eq!(
-        (hold.units.as_slice(), hold.state),
-        ([1].as_slice(), HoldState::Held)
-    );
+    assert_eq!((hold.units.as_slice(), hold.state), ([1].as_slice(), HoldState::Held));
     assert_eq!(hold.deadline, gate.now().plus_seconds(600));
     let again = client.claim(sale, &gate.claim(1)).await.unwrap();
-    assert_eq!(
-        again,
-        ClaimAnswer::Held {
-            hold: hold.clone(),
-            replayed: true
-        }
-    );
+    assert_eq!(again, ClaimAnswer::Held { hold: hold.clone(), replayed: true });
     let mut two = gate.claim(1);
     (two.claim, two.quantity) = (ClaimId::derive(sale, &two.account, "other"), 2);
     let limited = ClaimAnswer::LimitReached { limit: 2, taken: 1 };
     assert_eq!(client.claim(sale, &two).await.unwrap(), limited);
     assert_eq!(client.hold(sale, hold.claim).await.unwrap(), Some(hold.clone()));
     assert_eq!(client.hold(sale, two.claim).await.unwrap(), None);
-    assert_eq!(
-        client.commit(sale, hold.claim).await.unwrap(),
-        CommitAnswer::Committed
-    );
-    assert_eq!(
-        client.release(sale, hold.claim).await.unwrap(),
-        ReleaseAnswer::Committed
-    );
-    assert_eq!(
-        client.release(sale, two.claim).await.unwrap(),
-        ReleaseAnswer::NoSuchClaim
-    );
+    assert_eq!(client.commit(sale, hold.claim).await.unwrap(), CommitAnswer::Committed);
+    assert_eq!(client.release(sale, hold.claim).await.unwrap(), ReleaseAnswer::Committed);
+    assert_eq!(client.release(sale, two.claim).await.unwrap(), ReleaseAnswer::NoSuchClaim);
     let stock = client.stock(sale).await.unwrap();
-    assert_eq!(
-        (stock.items[0].available, stock.items[0].sold, stock.total_left),
-        (999, 1, Some(1_499))
-    );
+    assert_eq!((stock.items[0].available, stock.items[0].sold, stock.total_left), (999, 1, Some(1_499)));
 }
 
 #[tokio::test]
@@ -122,18 +92,9 @@ async fn a_claim_needs_an_open_sale_and_a_token_of_its_epoch() {
     gate.clock.advance_ms(-61_000);
     assert_eq!(ask(2).await, ClaimAnswer::NotOpen, "before the opening");
     gate.clock.advance_ms(61_000);
-    gate.catalog
-        .change(sale, |sale| sale.controls.paused = true)
-        .await
-        .unwrap();
-    assert!(
-        matches!(ask(3).await, ClaimAnswer::Held { .. }),
-        "pausing stops admissions only"
-    );
-    gate.catalog
-        .change(sale, |sale| sale.controls.epoch = 1)
-        .await
-        .unwrap();
+    gate.catalog.change(sale, |sale| sale.controls.paused = true).await.unwrap();
+    assert!(matches!(ask(3).await, ClaimAnswer::Held { .. }), "pausing stops admissions only");
+    gate.catalog.change(sale, |sale| sale.controls.epoch = 1).await.unwrap();
     assert_eq!(ask(2).await, ClaimAnswer::Revoked);
     gate.catalog
         .change(sale, |sale| {
@@ -142,68 +103,30 @@ async fn a_claim_needs_an_open_sale_and_a_token_of_its_epoch() {
         .await
         .unwrap();
     assert_eq!(ask(2).await, ClaimAnswer::NotOpen, "closed");
-    assert!(
-        matches!(ask(1).await, ClaimAnswer::Held { replayed: true, .. }),
-        "what is held stays held"
-    );
+    assert!(matches!(ask(1).await, ClaimAnswer::Held { replayed: true, .. }), "what is held stays held");
     let paid = client.commit(sale, gate.claim(1).claim).await.unwrap();
     assert_eq!(paid, CommitAnswer::Committed, "and can be paid");
-    gate.catalog
-        .change(sale, |sale| sale.controls.closed = false)
-        .await
-        .unwrap();
+    gate.catalog.change(sale, |sale| sale.controls.closed = false).await.unwrap();
     gate.clock.advance_ms(2 * 3_600_000);
     assert_eq!(ask(2).await, ClaimAnswer::NotOpen, "after the close");
 }
 
 /// What a caller may send, and how each is refused.
 fn credentials(gate: &Gate) -> Vec<(Option<String>, StatusCode, &'static str)> {
-    let forged = ServiceSigner::new(Arc::new(other_ring()), AUDIENCE)
-        .token(gate.now())
-        .unwrap()
-        .1
-        .clone();
+    let forged = ServiceSigner::new(Arc::new(other_ring()), AUDIENCE).token(gate.now()).unwrap().1.clone();
     let signer = ServiceSigner::new(Arc::new(demo_ring()), AUDIENCE);
     let old = signer.token(gate.now().minus_seconds(70)).unwrap().1.clone();
     let early = signer.token(gate.now().plus_seconds(70)).unwrap().1.clone();
     let good = token(gate, AUDIENCE);
     vec![
         (None, StatusCode::UNAUTHORIZED, "service_token_missing"),
-        (
-            Some(format!("Basic {good}")),
-            StatusCode::BAD_REQUEST,
-            "malformed",
-        ),
-        (
-            Some(format!("Bearer {forged}")),
-            StatusCode::FORBIDDEN,
-            "service_token_invalid",
-        ),
-        (
-            Some(format!("Bearer {old}")),
-            StatusCode::FORBIDDEN,
-            "service_token_invalid",
-        ),
-        (
-            Some(format!("Bearer {early}")),
-            StatusCode::FORBIDDEN,
-            "service_token_invalid",
-        ),
-        (
-            Some(format!("Bearer {}", token(gate, "checkout"))),
-            StatusCode::FORBIDDEN,
-            "service_token_invalid",
-        ),
-        (
-            Some(format!("Bearer {good}x")),
-            StatusCode::FORBIDDEN,
-            "service_token_invalid",
-        ),
-        (
-            Some("Bearer nonsense".into()),
-            StatusCode::FORBIDDEN,
-            "service_token_invalid",
-        ),
+        (Some(format!("Basic {good}")), StatusCode::BAD_REQUEST, "malformed"),
+        (Some(format!("Bearer {forged}")), StatusCode::FORBIDDEN, "service_token_invalid"),
+        (Some(format!("Bearer {old}")), StatusCode::FORBIDDEN, "service_token_invalid"),
+        (Some(format!("Bearer {early}")), StatusCode::FORBIDDEN, "service_token_invalid"),
+        (Some(format!("Bearer {}", token(gate, "checkout"))), StatusCode::FORBIDDEN, "service_token_invalid"),
+        (Some(format!("Bearer {good}x")), StatusCode::FORBIDDEN, "service_token_invalid"),
+        (Some("Bearer nonsense".into()), StatusCode::FORBIDDEN, "service_token_invalid"),
     ]
 }
 
@@ -227,16 +150,10 @@ async fn s2_only_services_with_a_token_for_the_gate_are_answered() {
             *request.method_mut() = method.parse().unwrap();
             request.headers_mut().remove(header::AUTHORIZATION);
             if let Some(credential) = credential {
-                request
-                    .headers_mut()
-                    .insert(header::AUTHORIZATION, credential.parse().unwrap());
+                request.headers_mut().insert(header::AUTHORIZATION, credential.parse().unwrap());
             }
             let (found, body) = send(&gate, request).await;
-            assert_eq!(
-                (found, &body["code"]),
-                (*status, &json!(code)),
-                "{method} {path} {credential:?}"
-            );
+            assert_eq!((found, &body["code"]), (*status, &json!(code)), "{method} {path} {credential:?}");
         }
     }
     assert_eq!(gate.client().stock(sale).await.unwrap().items[0].available, 1_000);
@@ -289,37 +206,22 @@ async fn every_bad_request_has_its_code_and_changes_nothing() {
     for body in bad_claims(&gate) {
         let text = String::from_utf8_lossy(&body).into_owned();
         let (status, problem) = send(&gate, post(&gate, &claims, body)).await;
-        assert_eq!(
-            (status, &problem["code"]),
-            (StatusCode::BAD_REQUEST, &json!("malformed")),
-            "{text}"
-        );
+        assert_eq!((status, &problem["code"]), (StatusCode::BAD_REQUEST, &json!("malformed")), "{text}");
     }
     let (status, problem) = send(&gate, post(&gate, &claims, vec![b' '; BODY_BYTES_MAX + 1])).await;
-    assert_eq!(
-        (status, &problem["code"]),
-        (StatusCode::PAYLOAD_TOO_LARGE, &json!("too_large"))
-    );
+    assert_eq!((status, &problem["code"]), (StatusCode::PAYLOAD_TOO_LARGE, &json!("too_large")));
     for kind in ["text/plain", "application/x-www-form-urlencoded"] {
         let commit = format!("{claims}/{}/commit", gate.claim(1).claim);
         let mut request = post(&gate, &commit, "");
-        request
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, kind.parse().unwrap());
+        request.headers_mut().insert(header::CONTENT_TYPE, kind.parse().unwrap());
         let (status, problem) = send(&gate, request).await;
-        let expected = (
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            &json!("unsupported_media_type"),
-        );
+        let expected = (StatusCode::UNSUPPORTED_MEDIA_TYPE, &json!("unsupported_media_type"));
         assert_eq!((status, &problem["code"]), expected, "{kind}");
     }
     let commit = format!("{claims}/{}/commit", gate.claim(1).claim);
     let (status, _) = send(&gate, post(&gate, &commit, r#"{"x":1}"#)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(
-        gate.client().stock(&gate.sale).await.unwrap().items[0].available,
-        1_000
-    );
+    assert_eq!(gate.client().stock(&gate.sale).await.unwrap().items[0].available, 1_000);
 }
 
 #[tokio::test]
@@ -327,19 +229,11 @@ async fn unknown_sales_items_and_claims_are_told_apart() {
     let gate = open().await;
     for path in ["elsewhere/stock", "UPPER/stock", "%2e%2e/stock"] {
         let (status, problem) = send(&gate, get(&gate, path)).await;
-        assert_eq!(
-            (status, &problem["code"]),
-            (StatusCode::NOT_FOUND, &json!("no_such_sale")),
-            "{path}"
-        );
+        assert_eq!((status, &problem["code"]), (StatusCode::NOT_FOUND, &json!("no_such_sale")), "{path}");
     }
     for id in ["x", "%00", "018F0000000080000000000000000000"] {
         let (status, problem) = send(&gate, get(&gate, &format!("{}/claims/{id}", gate.sale))).await;
-        assert_eq!(
-            (status, &problem["code"]),
-            (StatusCode::NOT_FOUND, &json!("no_such_claim")),
-            "{id}"
-        );
+        assert_eq!((status, &problem["code"]), (StatusCode::NOT_FOUND, &json!("no_such_claim")), "{id}");
     }
     let mut claim = gate.claim(1);
     claim.item = "phone-blue".parse().unwrap();
@@ -362,29 +256,17 @@ async fn h7_a_store_that_broke_is_503_and_says_whether_the_call_may_have_run() {
         (StatusCode::SERVICE_UNAVAILABLE, &json!("stock_unavailable")),
         "no stock yet"
     );
-    assert!(
-        !problem.to_string().contains("t:{"),
-        "keys and the store's words stay inside: {problem}"
-    );
-    gate.app
-        .prepare(&gate.catalog.sale(&gate.sale).unwrap())
-        .await
-        .unwrap();
+    assert!(!problem.to_string().contains("t:{"), "keys and the store's words stay inside: {problem}");
+    gate.app.prepare(&gate.catalog.sale(&gate.sale).unwrap()).await.unwrap();
     assert!(gate.app.ready().await.is_ok());
     let (_, link) = bench.redis.as_ref().unwrap();
     let mut pause = redis::cmd("CLIENT");
     pause.arg(&["PAUSE", "2600", "WRITE"]);
     link.command::<String>("test", &pause).await.unwrap();
     let (status, problem) = send(&gate, post(&gate, &claims, body())).await;
-    assert_eq!(
-        (status, &problem["code"]),
-        (StatusCode::SERVICE_UNAVAILABLE, &json!(UNKNOWN_CODE))
-    );
+    assert_eq!((status, &problem["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(UNKNOWN_CODE)));
     let answer = gate.client().claim(&gate.sale, &gate.claim(1)).await.unwrap();
-    assert!(
-        matches!(answer, ClaimAnswer::Held { replayed: true, .. }),
-        "{answer:?}"
-    );
+    assert!(matches!(answer, ClaimAnswer::Held { replayed: true, .. }), "{answer:?}");
 }
 
 #[tokio::test]

@@ -59,13 +59,7 @@ async fn prepared(bench: &Bench, stock: u32) -> SaleId {
 }
 
 fn counts(available: u32, held: u32, sold: u32) -> ItemStock {
-    ItemStock {
-        item: item("phone"),
-        stock: available + held + sold,
-        available,
-        held,
-        sold,
-    }
+    ItemStock { item: item("phone"), stock: available + held + sold, available, held, sold }
 }
 
 async fn phone(bench: &Bench, sale: &SaleId) -> ItemStock {
@@ -79,11 +73,7 @@ async fn stock_is_prepared_once(bench: &Bench) {
     assert_eq!(again, Prepared::Already);
     let snapshot = bench.store.stock(&sale, Some(10)).await.unwrap();
     assert_eq!(snapshot.items[0], counts(2, 1, 0));
-    assert_eq!(
-        snapshot.items[1].item,
-        item("case"),
-        "items stay in the order of the sale file"
-    );
+    assert_eq!(snapshot.items[1].item, item("case"), "items stay in the order of the sale file");
     assert_eq!(snapshot.total_left, Some(9));
 }
 
@@ -93,10 +83,7 @@ async fn h7_without_stock_every_verb_is_an_error_and_never_sold_out(bench: &Benc
         assert_eq!(answer.unwrap_err().effect, Effect::None);
     }
     untouched(store.claim(&sale, &claim(1)).await);
-    let refused = Claim {
-        refusal: Some(Refusal::NotOpen),
-        ..claim(1)
-    };
+    let refused = Claim { refusal: Some(Refusal::NotOpen), ..claim(1) };
     untouched(store.claim(&sale, &refused).await);
     untouched(store.commit(&sale, id).await);
     untouched(store.release(&sale, id).await);
@@ -114,14 +101,8 @@ async fn a_claim_takes_the_lowest_free_units_and_says_when_it_falls_due(bench: &
     assert_eq!(hold.units, [1, 2, 3]);
     assert_eq!(hold.deadline, hold.claimed_at.plus_seconds(3_600));
     let (memo, state) = ("memo of 1".to_owned(), HoldState::Held);
-    let expected = Hold {
-        claim: claim_id(1),
-        account: account(1),
-        item: item("phone"),
-        memo,
-        state,
-        ..hold.clone()
-    };
+    let expected =
+        Hold { claim: claim_id(1), account: account(1), item: item("phone"), memo, state, ..hold.clone() };
     assert_eq!(hold, expected);
     let fourth = take(bench, &sale, &claim(2)).await;
     assert_eq!(fourth.units, [4]);
@@ -133,11 +114,7 @@ async fn a_claim_takes_the_lowest_free_units_and_says_when_it_falls_due(bench: &
     assert_eq!(take(bench, &sale, &two).await.units, [1, 2]);
     let mut rest = claim(4);
     rest.request.quantity = 4;
-    assert_eq!(
-        take(bench, &sale, &rest).await.units,
-        [3, 4, 5, 6],
-        "returned ones first, then fresh ones"
-    );
+    assert_eq!(take(bench, &sale, &rest).await.units, [3, 4, 5, 6], "returned ones first, then fresh ones");
     check_invariant(&*bench.store, &sale, (1..=4).map(claim_id)).await;
 }
 
@@ -158,10 +135,7 @@ async fn h2_a_repeated_claim_finds_its_hold_whatever_became_of_it(bench: &Bench)
         hold.state = state;
         for again in [&first, &other] {
             let answer = store.claim(&sale, again).await.unwrap();
-            let expected = ClaimAnswer::Held {
-                hold: hold.clone(),
-                replayed: true,
-            };
+            let expected = ClaimAnswer::Held { hold: hold.clone(), replayed: true };
             assert_eq!(answer, expected);
         }
         assert_eq!(store.hold(&sale, claim_id(1)).await.unwrap(), Some(hold.clone()));
@@ -191,38 +165,22 @@ async fn claims_are_refused_in_the_agreed_order(bench: &Bench) {
     store.commit(&sale, claim_id(1)).await.unwrap();
     assert_eq!(ask(&wrong).await, ClaimAnswer::SoldOut { may_return: false });
     wrong.request.item = item("case");
-    assert_eq!(
-        ask(&wrong).await,
-        ClaimAnswer::SoldOut { may_return: false },
-        "sale-wide"
-    );
+    assert_eq!(ask(&wrong).await, ClaimAnswer::SoldOut { may_return: false }, "sale-wide");
     wrong.limits.total = None;
-    assert_eq!(
-        ask(&wrong).await,
-        ClaimAnswer::LimitReached { limit: 0, taken: 0 }
-    );
+    assert_eq!(ask(&wrong).await, ClaimAnswer::LimitReached { limit: 0, taken: 0 });
     assert_eq!(store.hold(&sale, claim_id(2)).await.unwrap(), None);
     wrong.limits.per_account = 1;
-    assert_eq!(
-        held(ask(&wrong).await).units,
-        [1],
-        "a refused claim may be made later"
-    );
+    assert_eq!(held(ask(&wrong).await).units, [1], "a refused claim may be made later");
 }
 
 async fn h1_ten_claims_for_the_last_unit(bench: &Bench) {
     let sale = prepared(bench, 1).await;
     let claims: Vec<Claim> = (1..=10).map(claim).collect();
     let answers = futures::future::join_all(claims.iter().map(|c| bench.store.claim(&sale, c))).await;
-    let (won, lost): (Vec<_>, Vec<_>) = answers
-        .into_iter()
-        .map(Result::unwrap)
-        .partition(|a| matches!(a, ClaimAnswer::Held { .. }));
+    let (won, lost): (Vec<_>, Vec<_>) =
+        answers.into_iter().map(Result::unwrap).partition(|a| matches!(a, ClaimAnswer::Held { .. }));
     assert_eq!(won.len(), 1);
-    assert!(
-        lost.iter()
-            .all(|answer| *answer == ClaimAnswer::SoldOut { may_return: true })
-    );
+    assert!(lost.iter().all(|answer| *answer == ClaimAnswer::SoldOut { may_return: true }));
     check_invariant(&*bench.store, &sale, (1..=10).map(claim_id)).await;
 }
 
@@ -236,10 +194,7 @@ async fn h4_claimed_and_abandoned_again_and_again(bench: &Bench) {
         }
         assert_eq!(units, [1, 2, 3]);
         for n in ids {
-            assert_eq!(
-                bench.store.release(&sale, claim_id(n)).await.unwrap(),
-                ReleaseAnswer::Released
-            );
+            assert_eq!(bench.store.release(&sale, claim_id(n)).await.unwrap(), ReleaseAnswer::Released);
         }
     }
     let snapshot = check_invariant(&*bench.store, &sale, (1..=120).map(claim_id)).await;
@@ -248,33 +203,15 @@ async fn h4_claimed_and_abandoned_again_and_again(bench: &Bench) {
 
 async fn a_hold_ends_once(bench: &Bench) {
     let (store, sale) = (&bench.store, prepared(bench, 2).await);
-    assert_eq!(
-        store.commit(&sale, claim_id(9)).await.unwrap(),
-        CommitAnswer::NoSuchClaim
-    );
-    assert_eq!(
-        store.release(&sale, claim_id(9)).await.unwrap(),
-        ReleaseAnswer::NoSuchClaim
-    );
+    assert_eq!(store.commit(&sale, claim_id(9)).await.unwrap(), CommitAnswer::NoSuchClaim);
+    assert_eq!(store.release(&sale, claim_id(9)).await.unwrap(), ReleaseAnswer::NoSuchClaim);
     take(bench, &sale, &claim(1)).await;
     take(bench, &sale, &claim(2)).await;
     for _ in 0..2 {
-        assert_eq!(
-            store.commit(&sale, claim_id(1)).await.unwrap(),
-            CommitAnswer::Committed
-        );
-        assert_eq!(
-            store.release(&sale, claim_id(1)).await.unwrap(),
-            ReleaseAnswer::Committed
-        );
-        assert_eq!(
-            store.release(&sale, claim_id(2)).await.unwrap(),
-            ReleaseAnswer::Released
-        );
-        assert_eq!(
-            store.commit(&sale, claim_id(2)).await.unwrap(),
-            CommitAnswer::Released
-        );
+        assert_eq!(store.commit(&sale, claim_id(1)).await.unwrap(), CommitAnswer::Committed);
+        assert_eq!(store.release(&sale, claim_id(1)).await.unwrap(), ReleaseAnswer::Committed);
+        assert_eq!(store.release(&sale, claim_id(2)).await.unwrap(), ReleaseAnswer::Released);
+        assert_eq!(store.commit(&sale, claim_id(2)).await.unwrap(), CommitAnswer::Released);
     }
     assert_eq!(phone(bench, &sale).await, counts(1, 0, 1));
     assert_eq!(bench.events(&sale).await.len(), 4, "an ending is recorded once");
@@ -283,10 +220,7 @@ async fn a_hold_ends_once(bench: &Bench) {
 async fn due_holds_are_marked_earliest_first_and_stay_held(bench: &Bench) {
     let (store, sale) = (&bench.store, prepared(bench, 6).await);
     for n in [3, 1, 2, 5] {
-        let due = Claim {
-            hold_seconds: 0,
-            ..claim(n)
-        };
+        let due = Claim { hold_seconds: 0, ..claim(n) };
         take(bench, &sale, &due).await;
     }
     take(bench, &sale, &claim(4)).await;
@@ -298,14 +232,8 @@ async fn due_holds_are_marked_earliest_first_and_stay_held(bench: &Bench) {
     assert_eq!(state(1).await, HoldState::Expiring);
     assert_eq!(state(4).await, HoldState::Held);
     assert_eq!(phone(bench, &sale).await, counts(2, 4, 0));
-    assert_eq!(
-        store.commit(&sale, claim_id(1)).await.unwrap(),
-        CommitAnswer::Committed
-    );
-    assert_eq!(
-        store.release(&sale, claim_id(2)).await.unwrap(),
-        ReleaseAnswer::Released
-    );
+    assert_eq!(store.commit(&sale, claim_id(1)).await.unwrap(), CommitAnswer::Committed);
+    assert_eq!(store.release(&sale, claim_id(2)).await.unwrap(), ReleaseAnswer::Released);
     let snapshot = check_invariant(&**store, &sale, (1..=5).map(claim_id)).await;
     assert_eq!(snapshot.items[0], counts(3, 2, 1));
 }
@@ -333,16 +261,9 @@ async fn limits_count_what_is_held_and_sold_across_items(bench: &Bench) {
     );
     assert_eq!(store.stock(&sale, Some(5)).await.unwrap().total_left, Some(0));
     store.release(&sale, claim_id(11)).await.unwrap();
-    assert_eq!(
-        ask(14, "case", 2).await,
-        ClaimAnswer::SoldOut { may_return: true }
-    );
+    assert_eq!(ask(14, "case", 2).await, ClaimAnswer::SoldOut { may_return: true });
     held(ask(15, "case", 1).await);
-    assert_eq!(
-        store.stock(&sale, Some(2)).await.unwrap().total_left,
-        Some(0),
-        "never below 0"
-    );
+    assert_eq!(store.stock(&sale, Some(2)).await.unwrap().total_left, Some(0), "never below 0");
 }
 
 async fn the_snapshot_names_holders_once_something_is_gone(bench: &Bench) {
@@ -388,29 +309,18 @@ async fn every_change_is_an_event_with_the_whole_hold(bench: &Bench) {
     for event in events.iter().filter(|event| event.claim == hold.claim) {
         assert_eq!((&event.units, &event.memo), (&vec![1, 2], &hold.memo));
         assert_eq!((event.account, &event.item), (hold.account, &hold.item));
-        assert_eq!(
-            (event.claimed_at, event.deadline),
-            (hold.claimed_at, hold.deadline)
-        );
+        assert_eq!((event.claimed_at, event.deadline), (hold.claimed_at, hold.deadline));
     }
 }
 
 async fn memos_come_back_as_they_were(bench: &Bench) {
     let sale = prepared(bench, 9).await;
-    for (n, memo) in ["", "|a|1,2|", "a\nb\r\n\0ü", r#"{"email":"a@b.example"}"#]
-        .into_iter()
-        .enumerate()
-    {
+    for (n, memo) in ["", "|a|1,2|", "a\nb\r\n\0ü", r#"{"email":"a@b.example"}"#].into_iter().enumerate() {
         let mut claim = claim(u32::try_from(n).unwrap());
         claim.request.memo = memo.into();
         take(bench, &sale, &claim).await;
         bench.store.commit(&sale, claim.request.claim).await.unwrap();
-        let hold = bench
-            .store
-            .hold(&sale, claim.request.claim)
-            .await
-            .unwrap()
-            .unwrap();
+        let hold = bench.store.hold(&sale, claim.request.claim).await.unwrap().unwrap();
         assert_eq!((hold.memo.as_str(), hold.state), (memo, HoldState::Committed));
         assert_eq!(bench.events(&sale).await.last().unwrap().memo, memo);
     }
@@ -433,9 +343,8 @@ async fn sales_do_not_touch_each_other(bench: &Bench) {
 async fn any_size_of_claim_and_sale_fits(bench: &Bench) {
     use lockgate_shared::limits::{ITEMS_MAX, QUANTITY_MAX, STOCK_MAX};
     let sale = sale("large");
-    let items: Vec<_> = (0..ITEMS_MAX)
-        .map(|n| (item(&format!("{n}-{}", "i".repeat(60))), STOCK_MAX))
-        .collect();
+    let items: Vec<_> =
+        (0..ITEMS_MAX).map(|n| (item(&format!("{n}-{}", "i".repeat(60))), STOCK_MAX)).collect();
     bench.store.prepare(&sale, &items).await.unwrap();
     let mut large = claim(1);
     (large.request.quantity, large.request.item) = (QUANTITY_MAX, items[ITEMS_MAX - 1].0.clone());

@@ -12,10 +12,7 @@ use super::{
 
 async fn five_hundred_accounts_for_fifty_units(bench: Bench) {
     let (store, sale) = (&bench.store, sale("rush"));
-    assert_eq!(
-        store.prepare(&sale, &[(item("phone"), 50)]).await.unwrap(),
-        Prepared::Fresh
-    );
+    assert_eq!(store.prepare(&sale, &[(item("phone"), 50)]).await.unwrap(), Prepared::Fresh);
     // Everybody asks twice at the same moment with the same claim id, as impatient clients do.
     let ask = |n: u32| {
         let (store, sale) = (Arc::clone(store), sale.clone());
@@ -32,10 +29,7 @@ async fn five_hundred_accounts_for_fifty_units(bench: Bench) {
         match (one, two) {
             (
                 ClaimAnswer::Held { hold, replayed },
-                ClaimAnswer::Held {
-                    hold: again,
-                    replayed: replayed_again,
-                },
+                ClaimAnswer::Held { hold: again, replayed: replayed_again },
             ) => {
                 assert_eq!(hold, again, "one claim, one hold");
                 assert_ne!(replayed, replayed_again, "exactly one of the two made it");
@@ -60,20 +54,13 @@ async fn h3_units_of_unpaid_holds_go_to_others(bench: &Bench) {
     let (store, sale) = (&bench.store, sale("second"));
     store.prepare(&sale, &[(item("phone"), 20)]).await.unwrap();
     for n in 1..=20 {
-        let due = Claim {
-            hold_seconds: 0,
-            ..claim(n)
-        };
+        let due = Claim { hold_seconds: 0, ..claim(n) };
         store.claim(&sale, &due).await.unwrap();
     }
     let marked = store.expire(&sale, 100).await.unwrap();
     assert_eq!(marked.len(), 20);
     let released = join_all(marked.iter().map(|claim| store.release(&sale, *claim))).await;
-    assert!(
-        released
-            .into_iter()
-            .all(|answer| answer.unwrap() == ReleaseAnswer::Released)
-    );
+    assert!(released.into_iter().all(|answer| answer.unwrap() == ReleaseAnswer::Released));
     let claims: Vec<Claim> = (101..=130).map(claim).collect();
     let answers = join_all(claims.iter().map(|claim| store.claim(&sale, claim))).await;
     let mut units: Vec<u32> = answers
@@ -93,17 +80,11 @@ async fn commits_releases_and_sweeps_race(bench: Bench) {
     let live = |n: u32| {
         let (store, sale) = (Arc::clone(store), sale.clone());
         tokio::spawn(async move {
-            let due = Claim {
-                hold_seconds: 0,
-                ..claim(n)
-            };
+            let due = Claim { hold_seconds: 0, ..claim(n) };
             store.claim(&sale, &due).await.unwrap();
             let id = claim_id(n);
-            let (swept, committed, released) = tokio::join!(
-                store.expire(&sale, 3),
-                store.commit(&sale, id),
-                store.release(&sale, id)
-            );
+            let (swept, committed, released) =
+                tokio::join!(store.expire(&sale, 3), store.commit(&sale, id), store.release(&sale, id));
             assert!(swept.is_ok() && committed.is_ok() && released.is_ok());
             if n.is_multiple_of(3) {
                 store.release(&sale, id).await.unwrap();
@@ -114,10 +95,7 @@ async fn commits_releases_and_sweeps_race(bench: Bench) {
         ended.unwrap();
     }
     let snapshot = check_invariant(&**store, &sale, (1..=200).map(claim_id)).await;
-    assert_eq!(
-        snapshot.items[0].held, 0,
-        "commit and release race, and one of them ends each hold"
-    );
+    assert_eq!(snapshot.items[0].held, 0, "commit and release race, and one of them ends each hold");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -123,13 +123,7 @@ fn event(kind: EventKind, hold: &Hold) -> Event {
 }
 
 fn item_stock(item: ItemId, counts: &Counts) -> ItemStock {
-    ItemStock {
-        item,
-        stock: counts.stock,
-        available: counts.available,
-        held: counts.held,
-        sold: counts.sold,
-    }
+    ItemStock { item, stock: counts.stock, available: counts.available, held: counts.held, sold: counts.sold }
 }
 
 /// Whether a snapshot lists the accounts that hold or bought: once somebody may be refused by it.

@@ -46,20 +46,14 @@ impl ModelStore {
     /// An empty store under `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            sales: Mutex::default(),
-        }
+        Self { clock, sales: Mutex::default() }
     }
 
     /// Everything that happened in a sale, in order.
     #[must_use]
     pub fn events(&self, sale: &SaleId) -> Vec<Event> {
         let sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
-        sales
-            .get(sale)
-            .map(|sale| sale.events.clone())
-            .unwrap_or_default()
+        sales.get(sale).map(|sale| sale.events.clone()).unwrap_or_default()
     }
 
     fn with<T>(
@@ -84,10 +78,7 @@ fn broken() -> Suspicion {
 
 impl Sale {
     fn shelf(&mut self, item: &ItemId) -> Option<&mut Shelf> {
-        self.items
-            .iter_mut()
-            .find(|(id, _)| id == item)
-            .map(|(_, shelf)| shelf)
+        self.items.iter_mut().find(|(id, _)| id == item).map(|(_, shelf)| shelf)
     }
 
     fn standing(&self, account: &AccountHash) -> Standing {
@@ -100,10 +91,7 @@ impl Sale {
     }
 
     fn append(&mut self, kind: EventKind, hold: &Hold) {
-        self.events.push(Event {
-            id: (self.events.len() + 1).to_string(),
-            ..super::event(kind, hold)
-        });
+        self.events.push(Event { id: (self.events.len() + 1).to_string(), ..super::event(kind, hold) });
     }
 
     fn claim(&mut self, claim: &Claim, now: Timestamp) -> Answer<ClaimAnswer> {
@@ -133,10 +121,7 @@ impl Sale {
         self.holds.insert(request.claim, hold.clone());
         self.clock = now;
         self.append(EventKind::Claimed, &hold);
-        Ok(ClaimAnswer::Held {
-            hold,
-            replayed: false,
-        })
+        Ok(ClaimAnswer::Held { hold, replayed: false })
     }
 
     fn commit(&mut self, claim: ClaimId) -> Answer<CommitAnswer> {
@@ -198,17 +183,11 @@ impl Sale {
     }
 
     fn stock(&self, total_limit: Option<u32>) -> StockSnapshot {
-        let items: Vec<ItemStock> = self
-            .items
-            .iter()
-            .map(|(item, shelf)| super::item_stock(item.clone(), &shelf.counts))
-            .collect();
+        let items: Vec<ItemStock> =
+            self.items.iter().map(|(item, shelf)| super::item_stock(item.clone(), &shelf.counts)).collect();
         let total = items.iter().map(|item| item.held + item.sold).sum();
-        let mut snapshot = StockSnapshot {
-            items,
-            total_left: stock::total_left(total, total_limit),
-            holders: Vec::new(),
-        };
+        let mut snapshot =
+            StockSnapshot { items, total_left: stock::total_left(total, total_limit), holders: Vec::new() };
         if super::lists_holders(&snapshot) {
             snapshot.holders = self.accounts.keys().map(AccountHash::short).collect();
         }
@@ -223,15 +202,9 @@ impl Store for ModelStore {
         if sales.contains_key(sale) {
             return Ok(Prepared::Already);
         }
-        let shelf = |stock| Shelf {
-            counts: Counts::fresh(stock),
-            returned: BTreeSet::new(),
-        };
+        let shelf = |stock| Shelf { counts: Counts::fresh(stock), returned: BTreeSet::new() };
         let fresh = Sale {
-            items: items
-                .iter()
-                .map(|(item, stock)| (item.clone(), shelf(*stock)))
-                .collect(),
+            items: items.iter().map(|(item, stock)| (item.clone(), shelf(*stock))).collect(),
             ..Sale::default()
         };
         sales.insert(sale.clone(), fresh);

@@ -24,14 +24,7 @@ const CLAIMS: u32 = 14;
 #[derive(Clone, Debug)]
 enum Command {
     Prepare,
-    Claim {
-        id: u32,
-        account: u32,
-        item: usize,
-        quantity: u32,
-        hold_seconds: u64,
-        refusal: Option<Refusal>,
-    },
+    Claim { id: u32, account: u32, item: usize, quantity: u32, hold_seconds: u64, refusal: Option<Refusal> },
     Commit(u32),
     Release(u32),
     Expire(usize),
@@ -65,14 +58,7 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         1 => Just(Some(Refusal::Revoked)),
     ];
     let item = prop_oneof![5 => Just(0_usize), 4 => Just(1_usize), 1 => Just(2_usize)];
-    let claims = (
-        id.clone(),
-        1_u32..5,
-        item,
-        1_u32..4,
-        prop_oneof![Just(0_u64), Just(3_600)],
-        refusal,
-    );
+    let claims = (id.clone(), 1_u32..5, item, 1_u32..4, prop_oneof![Just(0_u64), Just(3_600)], refusal);
     let command = prop_oneof![
         10 => claims.prop_map(|(id, account, item, quantity, hold_seconds, refusal)| Command::Claim {
             id, account, item, quantity, hold_seconds, refusal
@@ -85,14 +71,12 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         1 => Just(Command::Prepare),
     ];
     // Now and then something is asked before the stock is there.
-    (
-        prop::collection::vec(command, 1..45),
-        prop_oneof![4 => Just(0_usize), 1 => Just(2)],
-    )
-        .prop_map(|(mut commands, prepare_at)| {
+    (prop::collection::vec(command, 1..45), prop_oneof![4 => Just(0_usize), 1 => Just(2)]).prop_map(
+        |(mut commands, prepare_at)| {
             commands.insert(prepare_at.min(commands.len()), Command::Prepare);
             commands
-        })
+        },
+    )
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -112,20 +96,9 @@ async fn run(bench: &Bench, sale: &SaleId, case: &Case, command: &Command) -> Re
             let items = [(item("phone"), case.stock[0]), (item("case"), case.stock[1])];
             store.prepare(sale, &items).await.map(Answer::Prepared)
         }
-        Command::Claim {
-            id,
-            account: n,
-            item: place,
-            quantity,
-            hold_seconds,
-            refusal,
-        } => {
-            let mut made = Claim {
-                hold_seconds: *hold_seconds,
-                limits: case.limits,
-                refusal: *refusal,
-                ..claim(*id)
-            };
+        Command::Claim { id, account: n, item: place, quantity, hold_seconds, refusal } => {
+            let mut made =
+                Claim { hold_seconds: *hold_seconds, limits: case.limits, refusal: *refusal, ..claim(*id) };
             (made.request.account, made.request.quantity) = (account(*n), *quantity);
             made.request.item = item(["phone", "case", "no-such"][*place]);
             store.claim(sale, &made).await.map(Answer::Claim)
@@ -163,12 +136,7 @@ fn event_without_times(event: Event) -> Event {
 }
 
 async fn history(bench: &Bench, sale: &SaleId) -> Vec<Event> {
-    bench
-        .events(sale)
-        .await
-        .into_iter()
-        .map(event_without_times)
-        .collect()
+    bench.events(sale).await.into_iter().map(event_without_times).collect()
 }
 
 async fn compare(model: &Bench, others: &[&Bench], sale: &SaleId, case: &Case) {
@@ -192,21 +160,13 @@ async fn compare(model: &Bench, others: &[&Bench], sale: &SaleId, case: &Case) {
 
 #[test]
 fn every_back_end_answers_like_the_model() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .worker_threads(2)
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build().unwrap();
     let benches =
         runtime.block_on(async { (Bench::model().await, Bench::sqlite().await, Bench::redis().await) });
     let (model, sqlite, redis) = benches;
     let number = std::cell::Cell::new(0);
-    let config = Config {
-        cases: CASES,
-        max_shrink_iters: 400,
-        failure_persistence: None,
-        ..Config::default()
-    };
+    let config =
+        Config { cases: CASES, max_shrink_iters: 400, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     runner
         .run(&cases(), |case| {

@@ -48,14 +48,7 @@ struct Keys {
 impl Keys {
     /// In the order every writing script takes them.
     fn all(self) -> [String; 6] {
-        [
-            self.stock,
-            self.holds,
-            self.due,
-            self.accounts,
-            self.events,
-            self.returned,
-        ]
+        [self.stock, self.holds, self.due, self.accounts, self.events, self.returned]
     }
 }
 
@@ -96,13 +89,9 @@ impl RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
-        let args: Vec<String> = items
-            .iter()
-            .flat_map(|(item, stock)| [item.to_string(), stock.to_string()])
-            .collect();
-        let answer = self
-            .run("prepare", &PREPARE, &self.keys(sale).all(), args)
-            .await?;
+        let args: Vec<String> =
+            items.iter().flat_map(|(item, stock)| [item.to_string(), stock.to_string()]).collect();
+        let answer = self.run("prepare", &PREPARE, &self.keys(sale).all(), args).await?;
         match words(&answer).as_slice() {
             ["fresh"] => Ok(Prepared::Fresh),
             ["already"] => Ok(Prepared::Already),
@@ -120,10 +109,7 @@ impl Store for RedisStore {
             claim.hold_seconds.to_string(),
             claim.limits.per_account.to_string(),
             limit_text(claim.limits.total),
-            claim
-                .refusal
-                .map(|refusal| refusal.as_str().to_owned())
-                .unwrap_or_default(),
+            claim.refusal.map(|refusal| refusal.as_str().to_owned()).unwrap_or_default(),
             request.memo.clone(),
         ];
         let answer = self.run("claim", &CLAIM, &self.keys(sale).all(), &args).await?;
@@ -133,13 +119,10 @@ impl Store for RedisStore {
                     hold: read_record(request.claim, record)?,
                     replayed: *replayed == "1",
                 },
-                ["sold_out", may_return] => ClaimAnswer::SoldOut {
-                    may_return: *may_return == "1",
-                },
-                ["limit_reached", limit, taken] => ClaimAnswer::LimitReached {
-                    limit: limit.parse().ok()?,
-                    taken: taken.parse().ok()?,
-                },
+                ["sold_out", may_return] => ClaimAnswer::SoldOut { may_return: *may_return == "1" },
+                ["limit_reached", limit, taken] => {
+                    ClaimAnswer::LimitReached { limit: limit.parse().ok()?, taken: taken.parse().ok()? }
+                }
                 ["not_open"] => ClaimAnswer::NotOpen,
                 ["revoked"] => ClaimAnswer::Revoked,
                 ["no_such_item"] => ClaimAnswer::NoSuchItem,
@@ -162,9 +145,7 @@ impl Store for RedisStore {
 
     async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
         let args = claim.to_string();
-        let answer = self
-            .run("release", &RELEASE, &self.keys(sale).all(), args)
-            .await?;
+        let answer = self.run("release", &RELEASE, &self.keys(sale).all(), args).await?;
         match words(&answer).as_slice() {
             ["released"] => Ok(ReleaseAnswer::Released),
             ["committed"] => Ok(ReleaseAnswer::Committed),
@@ -184,9 +165,7 @@ impl Store for RedisStore {
 
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
         let keys = self.keys(sale);
-        let answer = self
-            .run("hold", &HOLD, &[keys.stock, keys.holds], claim.to_string())
-            .await?;
+        let answer = self.run("hold", &HOLD, &[keys.stock, keys.holds], claim.to_string()).await?;
         match words(&answer).as_slice() {
             ["none"] => Ok(None),
             ["hold", record] => match read_record(claim, record) {
@@ -200,9 +179,7 @@ impl Store for RedisStore {
     async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
         let keys = self.keys(sale);
         let args = limit_text(total_limit);
-        let answer = self
-            .run("stock", &STOCK, &[keys.stock, keys.accounts], args)
-            .await?;
+        let answer = self.run("stock", &STOCK, &[keys.stock, keys.accounts], args).await?;
         read_stock(&answer, total_limit).ok_or_else(|| odd("stock", &answer))
     }
 
@@ -269,9 +246,7 @@ fn read_stock(answer: &[String], total_limit: Option<u32>) -> Option<StockSnapsh
         })
         .collect::<Option<Vec<ItemStock>>>()?;
     let total = items.iter().map(|item| item.held + item.sold).sum();
-    let holders = accounts
-        .iter()
-        .map(|account| Some(account.parse::<AccountHash>().ok()?.short()));
+    let holders = accounts.iter().map(|account| Some(account.parse::<AccountHash>().ok()?.short()));
     Some(StockSnapshot {
         total_left: stock::total_left(total, total_limit),
         holders: holders.collect::<Option<Vec<u64>>>()?,

@@ -100,30 +100,25 @@ impl SqliteStore {
 impl Store for SqliteStore {
     async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
         let items = items.to_vec();
-        self.write("prepare", sale, move |db, sale| prepare(db, sale, &items))
-            .await
+        self.write("prepare", sale, move |db, sale| prepare(db, sale, &items)).await
     }
 
     async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
         let (claim, now) = (claim.clone(), self.clock.now());
-        self.write("claim", sale, move |db, sale| self::claim(db, sale, &claim, now))
-            .await
+        self.write("claim", sale, move |db, sale| self::claim(db, sale, &claim, now)).await
     }
 
     async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError> {
-        self.write("commit", sale, move |db, sale| commit(db, sale, claim))
-            .await
+        self.write("commit", sale, move |db, sale| commit(db, sale, claim)).await
     }
 
     async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
-        self.write("release", sale, move |db, sale| release(db, sale, claim))
-            .await
+        self.write("release", sale, move |db, sale| release(db, sale, claim)).await
     }
 
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
         let now = self.clock.now();
-        self.write("expire", sale, move |db, sale| expire(db, sale, max, now))
-            .await
+        self.write("expire", sale, move |db, sale| expire(db, sale, max, now)).await
     }
 
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
@@ -135,8 +130,7 @@ impl Store for SqliteStore {
     }
 
     async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
-        self.read("stock", sale, move |db, sale| stock(db, sale, total_limit))
-            .await
+        self.read("stock", sale, move |db, sale| stock(db, sale, total_limit)).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
@@ -151,9 +145,7 @@ fn prepare(db: &Connection, sale: &SaleId, items: &[(ItemId, u32)]) -> Answer<Pr
     }
     let remains = "SELECT EXISTS (SELECT 1 FROM stock_holds WHERE sale = ?1)";
     if db.query_row(remains, [sale.as_str()], |row| row.get(0))? {
-        return Ok(Err(Suspicion(format!(
-            "'{sale}' has no stock, yet holds are there"
-        ))));
+        return Ok(Err(Suspicion(format!("'{sale}' has no stock, yet holds are there"))));
     }
     db.execute("INSERT INTO stock_sales VALUES (?1, 0)", [sale.as_str()])?;
     for (place, (item, stock)) in items.iter().enumerate() {
@@ -196,19 +188,11 @@ fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answe
     let hold = super::new_hold(claim, units, now);
     take_returned(db, sale, &hold, fresh)?;
     set_counts(db, sale, &hold.item, &counts)?;
-    set_live(
-        db,
-        sale,
-        &hold.account,
-        standing.account.saturating_add(request.quantity),
-    )?;
+    set_live(db, sale, &hold.account, standing.account.saturating_add(request.quantity))?;
     insert(db, sale, &hold)?;
     set_clock(db, sale, now)?;
     append(db, sale, EventKind::Claimed, &hold)?;
-    Ok(Ok(ClaimAnswer::Held {
-        hold,
-        replayed: false,
-    }))
+    Ok(Ok(ClaimAnswer::Held { hold, replayed: false }))
 }
 
 fn commit(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<CommitAnswer> {
@@ -249,8 +233,11 @@ fn release(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<ReleaseAnsw
     };
     set_counts(db, sale, &hold.item, &counts)?;
     for unit in &hold.units {
-        db.prepare_cached("INSERT INTO stock_returned VALUES (?1, ?2, ?3)")?
-            .execute(params![sale.as_str(), hold.item.as_str(), unit])?;
+        db.prepare_cached("INSERT INTO stock_returned VALUES (?1, ?2, ?3)")?.execute(params![
+            sale.as_str(),
+            hold.item.as_str(),
+            unit
+        ])?;
     }
     set_live(db, sale, &hold.account, live)?;
     set_state(db, sale, claim, HoldState::Released)?;
@@ -268,14 +255,7 @@ fn expire(db: &Connection, sale: &SaleId, max: usize, now: Timestamp) -> Answer<
             "SELECT claim, account, item, units, state, claimed_at, deadline, memo FROM stock_holds
              WHERE sale = ?1 AND state = 'held' AND deadline <= ?2 ORDER BY deadline, claim LIMIT ?3",
         )?
-        .query_map(
-            params![
-                sale.as_str(),
-                now.micros(),
-                i64::try_from(max).unwrap_or(i64::MAX)
-            ],
-            hold_from,
-        )?
+        .query_map(params![sale.as_str(), now.micros(), i64::try_from(max).unwrap_or(i64::MAX)], hold_from)?
         .collect::<rusqlite::Result<Vec<Hold>>>()?;
     for hold in &due {
         set_state(db, sale, hold.claim, HoldState::Expiring)?;
@@ -295,16 +275,11 @@ fn stock(db: &Connection, sale: &SaleId, total_limit: Option<u32>) -> Answer<Sto
         .prepare_cached(
             "SELECT stock, available, held, sold, next, item FROM stock_items WHERE sale = ?1 ORDER BY place",
         )?
-        .query_map([sale.as_str()], |row| {
-            Ok(super::item_stock(parsed(row, 5)?, &counts_from(row)?))
-        })?
+        .query_map([sale.as_str()], |row| Ok(super::item_stock(parsed(row, 5)?, &counts_from(row)?)))?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let total = items.iter().map(|item| item.held + item.sold).sum();
-    let mut snapshot = StockSnapshot {
-        items,
-        total_left: stock::total_left(total, total_limit),
-        holders: Vec::new(),
-    };
+    let mut snapshot =
+        StockSnapshot { items, total_left: stock::total_left(total, total_limit), holders: Vec::new() };
     if super::lists_holders(&snapshot) {
         snapshot.holders = db
             .prepare_cached("SELECT account FROM stock_accounts WHERE sale = ?1")?

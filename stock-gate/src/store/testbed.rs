@@ -54,24 +54,13 @@ pub(crate) struct Bench {
 
 impl Bench {
     fn over(store: Arc<dyn Store>) -> Self {
-        Self {
-            store,
-            model: None,
-            log: None,
-            seen: Mutex::default(),
-            db: None,
-            redis: None,
-            _dir: None,
-        }
+        Self { store, model: None, log: None, seen: Mutex::default(), db: None, redis: None, _dir: None }
     }
 
     pub(crate) async fn model() -> Self {
         let model = Arc::new(ModelStore::new(TickingClock::start()));
         let store: Arc<dyn Store> = Arc::<ModelStore>::clone(&model);
-        Self {
-            model: Some(model),
-            ..Self::over(store)
-        }
+        Self { model: Some(model), ..Self::over(store) }
     }
 
     pub(crate) async fn sqlite() -> Self {
@@ -153,10 +142,7 @@ pub(crate) fn claim(n: u32) -> Claim {
             memo: format!("memo of {n}"),
         },
         hold_seconds: 3_600,
-        limits: Limits {
-            per_account: 1_000,
-            total: None,
-        },
+        limits: Limits { per_account: 1_000, total: None },
         refusal: None,
     }
 }
@@ -198,10 +184,7 @@ pub(crate) async fn check_invariant(
         for unit in &hold.units {
             let stock = snapshot.item(&hold.item).unwrap().stock;
             assert!((1..=stock).contains(unit), "unit {unit} of {stock}");
-            assert!(
-                owned.insert((hold.item.clone(), *unit)),
-                "unit {unit} has two owners"
-            );
+            assert!(owned.insert((hold.item.clone(), *unit)), "unit {unit} has two owners");
         }
     }
     for item in &snapshot.items {
@@ -210,10 +193,7 @@ pub(crate) async fn check_invariant(
         assert_eq!(item.sold, sold.get(&item.item).copied().unwrap_or(0), "{item:?}");
     }
     if snapshot.items.iter().any(|item| item.available == 0) {
-        assert_eq!(
-            snapshot.holders.iter().copied().collect::<BTreeSet<u64>>(),
-            holders
-        );
+        assert_eq!(snapshot.holders.iter().copied().collect::<BTreeSet<u64>>(), holders);
     } else {
         assert!(snapshot.holders.is_empty());
     }

@@ -25,12 +25,9 @@ pub(super) async fn admit(
         return Ok(private_json(StatusCode::OK, &answer?));
     }
     match answer {
-        Ok(admitted) => Ok(to_checkout(
-            &app,
-            &credentials::token_cookie(&id),
-            &format!("/sale/{id}/checkout"),
-            &admitted,
-        )),
+        Ok(admitted) => {
+            Ok(to_checkout(&app, &credentials::token_cookie(&id), &format!("/sale/{id}/checkout"), &admitted))
+        }
         // The queue page says what is the matter, and what can be done.
         Err(
             Refusal::NotYourTurn { .. }

@@ -72,18 +72,8 @@ async fn read_entry(
 }
 
 fn as_json(place: &Place) -> Response {
-    let status = if place.fresh {
-        StatusCode::CREATED
-    } else {
-        StatusCode::OK
-    };
-    private_json(
-        status,
-        &Answer {
-            ticket: &place.ticket,
-            status: &place.status,
-        },
-    )
+    let status = if place.fresh { StatusCode::CREATED } else { StatusCode::OK };
+    private_json(status, &Answer { ticket: &place.ticket, status: &place.status })
 }
 
 fn as_page(app: &App, sale: &StoredSale, cookie: &str, place: &Place) -> Response {

@@ -44,10 +44,7 @@ pub fn router(app: Arc<App>) -> Router {
 pub fn operator_router(app: Arc<App>) -> Router {
     Router::new()
         .route("/operator/v1/sales", get(operator::list))
-        .route(
-            "/operator/v1/sales/{sale}",
-            get(operator::show).put(operator::apply),
-        )
+        .route("/operator/v1/sales/{sale}", get(operator::show).put(operator::apply))
         .route("/operator/v1/sales/{sale}/pause", post(operator::pause))
         .route("/operator/v1/sales/{sale}/resume", post(operator::resume))
         .route("/operator/v1/sales/{sale}/close", post(operator::close))
@@ -108,10 +105,9 @@ impl From<Refusal> for Problem {
                 "turn_missed",
                 "The turn was not taken up in time, or the time inside ran out. Enter again for a new place at the end.",
             ),
-            Refusal::Left => Self::gone(
-                "left",
-                "This place was given up. Enter again for a new place at the end.",
-            ),
+            Refusal::Left => {
+                Self::gone("left", "This place was given up. Enter again for a new place at the end.")
+            }
             Refusal::Store(error) => error.into(),
             Refusal::Signing => Self::internal(),
         }
@@ -168,10 +164,7 @@ fn private_json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut response = (status, text).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("private, no-store"),
-    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
 }
 
@@ -179,14 +172,8 @@ fn private_json(status: StatusCode, body: &impl Serialize) -> Response {
 fn private_page(status: StatusCode, page: String) -> Response {
     let mut response = (status, page).into_response();
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    );
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("private, no-store"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
 }
 
@@ -209,10 +196,7 @@ fn shared(
     cache: &'static str,
     vary: &'static str,
 ) -> Response {
-    let given = headers
-        .get_all(header::IF_NONE_MATCH)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
+    let given = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let has_it = given
         .flat_map(|line| line.split(','))
         .map(|tag| tag.trim().trim_start_matches("W/"))
@@ -221,9 +205,7 @@ fn shared(
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         let mut response = Response::new(Body::from(prepared.bytes.clone()));
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         response
     };
     let headers = response.headers_mut();

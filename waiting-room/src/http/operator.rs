@@ -70,10 +70,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, headers: HeaderMap) -> Ans
     app.parts.operator_keys.authorize(&headers, Role::Viewer)?;
     let sales = app.parts.catalog.sales();
     let views: Vec<SaleView<'_>> = sales.iter().map(|sale| view(&app, sale)).collect();
-    Ok(private_json(
-        StatusCode::OK,
-        &serde_json::json!({ "sales": views }),
-    ))
+    Ok(private_json(StatusCode::OK, &serde_json::json!({ "sales": views })))
 }
 
 pub(super) async fn show(State(app): State<Arc<App>>, SalePath(id): SalePath, headers: HeaderMap) -> Answer {
@@ -87,18 +84,11 @@ pub(super) async fn apply(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Answer {
-    app.parts
-        .operator_keys
-        .authorize(request.headers(), Role::Operator)?;
+    app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
     let expected = if_match(request.headers())?;
     let definition = read_definition(&app, &id, request).await?;
     need_if_match(&app, &id, expected)?;
-    let applied = app
-        .parts
-        .catalog
-        .apply(definition, expected)
-        .await
-        .map_err(apply_problem)?;
+    let applied = app.parts.catalog.apply(definition, expected).await.map_err(apply_problem)?;
     let (status, done) = match &applied {
         Applied::Created(_) => (StatusCode::CREATED, "created"),
         Applied::Changed(_) => (StatusCode::OK, "changed"),
@@ -148,10 +138,7 @@ pub(super) async fn message(
     request: Request<Body>,
 ) -> Answer {
     let body: MessageBody = read(&app, &id, request).await?;
-    let message = body
-        .message
-        .map(|text| text.trim().to_owned())
-        .filter(|text| !text.is_empty());
+    let message = body.message.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     change(&app, &id, "message", move |sale| {
         sale.controls.message.clone_from(&message);
     })
@@ -180,10 +167,7 @@ pub(super) async fn draw(
 ) -> Answer {
     let _: DrawBody = read(&app, &id, request).await?;
     app.sale(&id)?;
-    Err(Problem::conflict(
-        "not_built_yet",
-        "This version has no lottery, so there is nothing to draw.",
-    ))
+    Err(Problem::conflict("not_built_yet", "This version has no lottery, so there is nothing to draw."))
 }
 
 fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody) {
@@ -192,9 +176,7 @@ fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody)
     let second_of = |rate: u64| rate.div_ceil(60).max(1);
     let follows = admission.burst == second_of(admission.rate_per_minute);
     let rate = body.rate_per_minute.unwrap_or(admission.rate_per_minute);
-    admission.burst = body
-        .burst
-        .unwrap_or(if follows { second_of(rate) } else { admission.burst });
+    admission.burst = body.burst.unwrap_or(if follows { second_of(rate) } else { admission.burst });
     admission.rate_per_minute = rate;
     admission.turn_seconds = body.turn_seconds.unwrap_or(admission.turn_seconds);
     admission.token_seconds = body.token_seconds.unwrap_or(admission.token_seconds);
@@ -206,9 +188,7 @@ async fn read<T: serde::de::DeserializeOwned>(
     id: &SaleId,
     request: Request<Body>,
 ) -> Result<T, Problem> {
-    app.parts
-        .operator_keys
-        .authorize(request.headers(), Role::Operator)?;
+    app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
     app.sale(id)?;
     match read_body(request).await? {
         (body, BodyKind::Json) => Ok(body),
@@ -217,11 +197,7 @@ async fn read<T: serde::de::DeserializeOwned>(
 }
 
 fn json_only() -> Problem {
-    Problem::new(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "unsupported_media_type",
-        "Send application/json.",
-    )
+    Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "Send application/json.")
 }
 
 async fn control(
@@ -241,12 +217,7 @@ async fn change(
     action: &'static str,
     change_to: impl FnMut(&mut StoredSale) + Send,
 ) -> Answer {
-    let sale = app
-        .parts
-        .catalog
-        .change(id, change_to)
-        .await
-        .map_err(change_problem)?;
+    let sale = app.parts.catalog.change(id, change_to).await.map_err(change_problem)?;
     tracing::info!(target: "audit", action, %id, version = sale.version, "operator");
     Ok(tagged(private_json(StatusCode::OK, &view(app, &sale)), &sale))
 }
@@ -261,19 +232,10 @@ async fn read_definition(app: &App, id: &SaleId, request: Request<Body>) -> Resu
     let mut problems = not_built_yet(&definition);
     if definition.id != *id {
         let remedy = format!("write \"{id}\", or send it to the address of {}", definition.id);
-        problems.push(SaleProblem::new(
-            "id",
-            &definition.id,
-            "is not the sale of this address",
-            remedy,
-        ));
+        problems.push(SaleProblem::new("id", &definition.id, "is not the sale of this address", remedy));
     }
     problems.extend(app.key_problems(&definition));
-    if problems.is_empty() {
-        Ok(definition)
-    } else {
-        Err(invalid(&problems))
-    }
+    if problems.is_empty() { Ok(definition) } else { Err(invalid(&problems)) }
 }
 
 /// A sale that exists is changed only by whoever has read it.
@@ -293,10 +255,7 @@ fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         return Ok(None);
     };
-    let tag = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
+    let tag = value.to_str().ok().and_then(|text| text.strip_prefix('"')?.strip_suffix('"')?.parse().ok());
     tag.map(Some).ok_or_else(|| {
         Problem::malformed(
             "If-Match must be the ETag this address gave, such as \"3\" with its quotation marks.",
@@ -315,12 +274,7 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
     let live = app.live(sale);
     let snapshot = live.snapshot();
     let (definition, controls) = (&sale.definition, &sale.controls);
-    let doing = crate::phase::phase(
-        definition,
-        controls,
-        live.stock().as_deref(),
-        app.parts.clock.now(),
-    );
+    let doing = crate::phase::phase(definition, controls, live.stock().as_deref(), app.parts.clock.now());
     SaleView {
         sale: &definition.id,
         name: &definition.name,
@@ -344,11 +298,7 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
 
 fn invalid(problems: &[SaleProblem]) -> Problem {
     let words: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    let detail = format!(
-        "The sale definition has {} problems. {}",
-        problems.len(),
-        words.join("; ")
-    );
+    let detail = format!("The sale definition has {} problems. {}", problems.len(), words.join("; "));
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_sale", detail)
         .with("problems", serde_json::to_value(problems).unwrap_or_default())
 }

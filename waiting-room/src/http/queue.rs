@@ -39,9 +39,7 @@ fn page(sale: &SaleDefinition, answer: Result<PersonalStatus, Problem>) -> Resul
         Err(problem) if problem.status == StatusCode::SERVICE_UNAVAILABLE => {
             let mut response = private_page(problem.status, pages::busy_page(sale));
             let seconds = problem.retry_after_seconds.unwrap_or(2);
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
             Ok(response)
         }
         Err(problem) => Err(problem),

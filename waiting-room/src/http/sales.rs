@@ -75,9 +75,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, headers: HeaderMap) -> Res
         let page = pages::sales_page(&sales, now);
         return cached(([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response());
     }
-    let list = SaleList {
-        sales: sales.iter().map(|sale| brief(&app, sale, now)).collect(),
-    };
+    let list = SaleList { sales: sales.iter().map(|sale| brief(&app, sale, now)).collect() };
     cached(Json(list).into_response())
 }
 
@@ -89,17 +87,9 @@ pub(super) async fn sale(
     let sale = app.sale(&id)?;
     let snapshot = app.live(&sale).snapshot();
     if wants_html(&headers) {
-        return Ok(shared(
-            &headers,
-            &snapshot.page_bytes,
-            "text/html; charset=utf-8",
-            CACHE,
-            "Accept",
-        ));
+        return Ok(shared(&headers, &snapshot.page_bytes, "text/html; charset=utf-8", CACHE, "Accept"));
     }
-    Ok(cached(
-        Json(card(&snapshot, app.parts.clock.now())).into_response(),
-    ))
+    Ok(cached(Json(card(&snapshot, app.parts.clock.now())).into_response()))
 }
 
 fn cached(mut response: Response) -> Response {
@@ -134,11 +124,7 @@ fn card(snapshot: &Snapshot, now: Timestamp) -> SaleCard<'_> {
         per_account_limit: definition.per_account_limit,
         hold_seconds: definition.hold_seconds,
         time_zone: definition.time_zone.as_deref(),
-        items: definition
-            .items
-            .iter()
-            .map(|item| item_card(snapshot, item))
-            .collect(),
+        items: definition.items.iter().map(|item| item_card(snapshot, item)).collect(),
     }
 }
 

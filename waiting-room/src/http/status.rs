@@ -18,17 +18,9 @@ pub(super) async fn status(
     let Some(ticket) = credentials::bearer(&headers)? else {
         let snapshot = app.live(&sale).snapshot();
         let cache = "public, max-age=1";
-        return Ok(shared(
-            &headers,
-            &snapshot.status_bytes,
-            "application/json",
-            cache,
-            "Authorization",
-        ));
+        return Ok(shared(&headers, &snapshot.status_bytes, "application/json", cache, "Authorization"));
     };
     let mut response = private_json(StatusCode::OK, &app.status(&sale, ticket).await?);
-    response
-        .headers_mut()
-        .insert(header::VARY, HeaderValue::from_static("Authorization"));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Authorization"));
     Ok(response)
 }

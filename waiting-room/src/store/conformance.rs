@@ -24,42 +24,23 @@ pub(super) fn sale(name: &str) -> SaleId {
 }
 
 fn entry(n: u8) -> Entry {
-    Entry {
-        account: account(n),
-        ticket_seq: None,
-    }
+    Entry { account: account(n), ticket_seq: None }
 }
 
 fn shown(n: u8, seq: u64) -> Entry {
-    Entry {
-        account: account(n),
-        ticket_seq: Some(seq),
-    }
+    Entry { account: account(n), ticket_seq: Some(seq) }
 }
 
 fn view(missed_below: u64) -> LaneView {
-    LaneView {
-        missed_below,
-        numbered: 0,
-    }
+    LaneView { missed_below, numbered: 0 }
 }
 
 fn right(jti: &str, from: i64, epoch: u32) -> Right {
-    Right {
-        jti: jti.into(),
-        issued_at: at(from),
-        expires_at: at(from + 60),
-        epoch,
-    }
+    Right { jti: jti.into(), issued_at: at(from), expires_at: at(from + 60), epoch }
 }
 
 pub(super) fn redemption(n: u8, seq: u64, jti: &str, now: i64, epoch: u32) -> Redemption {
-    Redemption {
-        account: account(n),
-        seq,
-        right: right(jti, now, epoch),
-        now: at(now),
-    }
+    Redemption { account: account(n), seq, right: right(jti, now, epoch), now: at(now) }
 }
 
 /// Enters one account and answers its seq and whether it is new.
@@ -73,31 +54,14 @@ async fn places_are_given_in_order_and_kept(store: &dyn Store) {
     let sale = sale("order");
     let batch = [entry(1), entry(2), entry(1), entry(3)];
     let entered = store.enter(&sale, 0, &batch, view(0), at(0)).await.unwrap();
-    let given: Vec<_> = entered
-        .iter()
-        .map(|entered| (entered.seat.seq, entered.fresh))
-        .collect();
-    assert_eq!(
-        given,
-        [(0, true), (1, true), (0, false), (2, true)],
-        "k2: one account, one place"
-    );
+    let given: Vec<_> = entered.iter().map(|entered| (entered.seat.seq, entered.fresh)).collect();
+    assert_eq!(given, [(0, true), (1, true), (0, false), (2, true)], "k2: one account, one place");
     assert_eq!(enter(store, &sale, entry(2), view(0), 0).await, (1, false));
     assert_eq!(store.enter(&sale, 0, &[], view(0), at(0)).await.unwrap(), []);
     let other_lane = store.enter(&sale, 1, &[entry(9)], view(0), at(0)).await.unwrap();
     assert_eq!(other_lane[0].seat.seq, 0, "lanes count for themselves");
-    assert_eq!(
-        enter(store, &super::conformance::sale("order-2"), entry(1), view(0), 0).await,
-        (0, true)
-    );
-    assert_eq!(
-        store
-            .seat(&sale, 0, account(2))
-            .await
-            .unwrap()
-            .map(|seat| seat.seq),
-        Some(1)
-    );
+    assert_eq!(enter(store, &super::conformance::sale("order-2"), entry(1), view(0), 0).await, (0, true));
+    assert_eq!(store.seat(&sale, 0, account(2)).await.unwrap().map(|seat| seat.seq), Some(1));
     assert_eq!(store.seat(&sale, 1, account(2)).await.unwrap(), None);
 }
 
@@ -119,11 +83,7 @@ async fn a_missed_turn_gives_a_new_place(store: &dyn Store) {
 async fn a_lost_place_is_restored_from_its_ticket(store: &dyn Store) {
     let sale = sale("restore");
     assert_eq!(enter(store, &sale, shown(1, 41), view(0), 0).await, (41, false));
-    assert_eq!(
-        enter(store, &sale, entry(2), view(0), 0).await,
-        (42, true),
-        "the next place is above it"
-    );
+    assert_eq!(enter(store, &sale, entry(2), view(0), 0).await, (42, true), "the next place is above it");
     assert_eq!(enter(store, &sale, shown(1, 41), view(0), 0).await, (41, false));
     assert_eq!(
         enter(store, &sale, shown(3, 7), view(8), 0).await,
@@ -136,95 +96,40 @@ async fn a_lost_place_is_restored_from_its_ticket(store: &dyn Store) {
         "a later ticket outranks the store"
     );
     assert_eq!(enter(store, &sale, shown(1, 41), view(0), 0).await, (50, false));
-    let numbered = LaneView {
-        missed_below: 0,
-        numbered: 90,
-    };
-    assert_eq!(
-        enter(store, &sale, entry(4), numbered, 0).await,
-        (90, true),
-        "numbers are not given twice"
-    );
+    let numbered = LaneView { missed_below: 0, numbered: 90 };
+    assert_eq!(enter(store, &sale, entry(4), numbered, 0).await, (90, true), "numbers are not given twice");
 }
 
 async fn a_turn_is_redeemed_once(store: &dyn Store) {
     let sale = sale("redeem");
     enter(store, &sale, entry(1), view(0), 0).await;
-    let first = store
-        .redeem(&sale, 0, &redemption(1, 0, "j1", 0, 0))
-        .await
-        .unwrap();
+    let first = store.redeem(&sale, 0, &redemption(1, 0, "j1", 0, 0)).await.unwrap();
     assert_eq!(first, Redeemed::Admitted(right("j1", 0, 0)));
-    let again = store
-        .redeem(&sale, 0, &redemption(1, 0, "j2", 30, 0))
-        .await
-        .unwrap();
+    let again = store.redeem(&sale, 0, &redemption(1, 0, "j2", 30, 0)).await.unwrap();
     assert_eq!(again, first, "the same id and end");
     let state = SeatState::Admitted(right("j1", 0, 0));
-    assert_eq!(
-        store.seat(&sale, 0, account(1)).await.unwrap(),
-        Some(Seat { seq: 0, state })
-    );
+    assert_eq!(store.seat(&sale, 0, account(1)).await.unwrap(), Some(Seat { seq: 0, state }));
     assert_eq!(
         enter(store, &sale, entry(1), view(5), 59).await,
         (0, false),
         "whoever holds the right keeps it"
     );
-    let revoked = store
-        .redeem(&sale, 0, &redemption(1, 0, "j3", 40, 1))
-        .await
-        .unwrap();
-    let renewed = Right {
-        expires_at: at(60),
-        ..right("j3", 40, 1)
-    };
-    assert_eq!(
-        revoked,
-        Redeemed::Admitted(renewed.clone()),
-        "a new id, the same end"
-    );
-    let stale = store
-        .redeem(&sale, 0, &redemption(1, 0, "j4", 41, 0))
-        .await
-        .unwrap();
-    assert_eq!(
-        stale,
-        Redeemed::Admitted(renewed),
-        "a process with an old epoch changes nothing"
-    );
+    let revoked = store.redeem(&sale, 0, &redemption(1, 0, "j3", 40, 1)).await.unwrap();
+    let renewed = Right { expires_at: at(60), ..right("j3", 40, 1) };
+    assert_eq!(revoked, Redeemed::Admitted(renewed.clone()), "a new id, the same end");
+    let stale = store.redeem(&sale, 0, &redemption(1, 0, "j4", 41, 0)).await.unwrap();
+    assert_eq!(stale, Redeemed::Admitted(renewed), "a process with an old epoch changes nothing");
 }
 
 async fn a_right_that_ran_out_is_not_renewed(store: &dyn Store) {
     let sale = sale("lapse");
     enter(store, &sale, entry(1), view(0), 0).await;
-    store
-        .redeem(&sale, 0, &redemption(1, 0, "j1", 0, 1))
-        .await
-        .unwrap();
-    assert_eq!(
-        store
-            .redeem(&sale, 0, &redemption(1, 0, "j5", 60, 1))
-            .await
-            .unwrap(),
-        Redeemed::Lapsed
-    );
+    store.redeem(&sale, 0, &redemption(1, 0, "j1", 0, 1)).await.unwrap();
+    assert_eq!(store.redeem(&sale, 0, &redemption(1, 0, "j5", 60, 1)).await.unwrap(), Redeemed::Lapsed);
     assert_eq!(enter(store, &sale, entry(1), view(0), 60).await, (1, true));
-    assert_eq!(
-        store
-            .redeem(&sale, 0, &redemption(1, 0, "j6", 60, 1))
-            .await
-            .unwrap(),
-        Redeemed::Superseded
-    );
-    let lost = store
-        .redeem(&sale, 0, &redemption(7, 20, "j7", 0, 0))
-        .await
-        .unwrap();
-    assert_eq!(
-        lost,
-        Redeemed::Admitted(right("j7", 0, 0)),
-        "a ticket stands for itself"
-    );
+    assert_eq!(store.redeem(&sale, 0, &redemption(1, 0, "j6", 60, 1)).await.unwrap(), Redeemed::Superseded);
+    let lost = store.redeem(&sale, 0, &redemption(7, 20, "j7", 0, 0)).await.unwrap();
+    assert_eq!(lost, Redeemed::Admitted(right("j7", 0, 0)), "a ticket stands for itself");
     assert_eq!(enter(store, &sale, entry(8), view(0), 0).await, (21, true));
 }
 
@@ -233,62 +138,29 @@ async fn leaving_is_final_and_logged_once(store: &dyn Store) {
     for n in 0..3 {
         enter(store, &sale, entry(n), view(0), 0).await;
     }
-    assert_eq!(
-        store.leave(&sale, 0, account(1), 1).await.unwrap(),
-        Departure::Left
-    );
-    assert_eq!(
-        store.leave(&sale, 0, account(1), 1).await.unwrap(),
-        Departure::Left
-    );
-    assert_eq!(
-        store
-            .redeem(&sale, 0, &redemption(1, 1, "j", 0, 0))
-            .await
-            .unwrap(),
-        Redeemed::Left
-    );
+    assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Left);
+    assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Left);
+    assert_eq!(store.redeem(&sale, 0, &redemption(1, 1, "j", 0, 0)).await.unwrap(), Redeemed::Left);
     let reports = store.survey(&sale, &[0, 0]).await;
-    let expected = LaneReport {
-        count: 3,
-        newly_left: vec![1],
-        left_read: 1,
-    };
+    let expected = LaneReport { count: 3, newly_left: vec![1], left_read: 1 };
     assert_eq!(reports, [Some(expected), Some(LaneReport::default())]);
     assert_eq!(enter(store, &sale, shown(1, 1), view(0), 0).await, (3, true));
-    assert_eq!(
-        store.leave(&sale, 0, account(1), 1).await.unwrap(),
-        Departure::Superseded
-    );
+    assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Superseded);
     assert_eq!(
         store.leave(&sale, 0, account(9), 30).await.unwrap(),
         Departure::Left,
         "the store had lost it"
     );
     let report = store.survey(&sale, &[1]).await.remove(0).unwrap();
-    assert_eq!(
-        report,
-        LaneReport {
-            count: 31,
-            newly_left: vec![30],
-            left_read: 2
-        }
-    );
+    assert_eq!(report, LaneReport { count: 31, newly_left: vec![30], left_read: 2 });
     let again = store.survey(&sale, &[5]).await.remove(0).unwrap();
-    assert_eq!(
-        again.newly_left,
-        [1, 30],
-        "a log shorter than what was read is read anew"
-    );
+    assert_eq!(again.newly_left, [1, 30], "a log shorter than what was read is read anew");
 }
 
 async fn l7_only_the_holder_of_the_newest_lease_moves_the_record(store: &dyn Store) {
     let sale = sale("lease");
-    let record = |version: u64| AdmissionRecord {
-        version,
-        now_serving: version * 10,
-        ..AdmissionRecord::default()
-    };
+    let record =
+        |version: u64| AdmissionRecord { version, now_serving: version * 10, ..AdmissionRecord::default() };
     let step = |fence: u64, expected_version: u64, rows: &[&[u64]]| Move {
         fence,
         expected_version,
@@ -298,44 +170,18 @@ async fn l7_only_the_holder_of_the_newest_lease_moves_the_record(store: &dyn Sto
     assert_eq!(store.record(&sale, 0).await.unwrap(), Recorded::default());
     let fence = store.lease(&sale, "a", 150).await.unwrap().unwrap();
     assert_eq!(store.lease(&sale, "b", 60_000).await.unwrap(), None);
-    assert_eq!(
-        store.lease(&sale, "a", 150).await.unwrap(),
-        Some(fence),
-        "kept without a gap"
-    );
-    assert_eq!(
-        store
-            .advance(&sale, &step(fence, 0, &[&[1, 2], &[3, 4]]))
-            .await
-            .unwrap(),
-        Advanced::Advanced
-    );
-    assert_eq!(
-        store.advance(&sale, &step(fence, 0, &[&[9, 9]])).await.unwrap(),
-        Advanced::Stale
-    );
+    assert_eq!(store.lease(&sale, "a", 150).await.unwrap(), Some(fence), "kept without a gap");
+    assert_eq!(store.advance(&sale, &step(fence, 0, &[&[1, 2], &[3, 4]])).await.unwrap(), Advanced::Advanced);
+    assert_eq!(store.advance(&sale, &step(fence, 0, &[&[9, 9]])).await.unwrap(), Advanced::Stale);
     eventually("the lease runs out and another takes it", 5, async || {
         store.lease(&sale, "b", 60_000).await.unwrap() == Some(fence + 1)
     })
     .await;
     assert_eq!(store.lease(&sale, "a", 150).await.unwrap(), None);
-    assert_eq!(
-        store.advance(&sale, &step(fence, 1, &[&[9, 9]])).await.unwrap(),
-        Advanced::Fenced
-    );
-    assert_eq!(
-        store.advance(&sale, &step(fence + 1, 1, &[])).await.unwrap(),
-        Advanced::Advanced
-    );
+    assert_eq!(store.advance(&sale, &step(fence, 1, &[&[9, 9]])).await.unwrap(), Advanced::Fenced);
+    assert_eq!(store.advance(&sale, &step(fence + 1, 1, &[])).await.unwrap(), Advanced::Advanced);
     let line = store.record(&sale, 1).await.unwrap();
-    assert_eq!(
-        line,
-        Recorded {
-            record: record(2),
-            rows_total: 2,
-            rows: vec![vec![3, 4]]
-        }
-    );
+    assert_eq!(line, Recorded { record: record(2), rows_total: 2, rows: vec![vec![3, 4]] });
     assert_eq!(store.record(&sale, 7).await.unwrap().rows, Vec::<Vec<u64>>::new());
 }
 
@@ -397,14 +243,8 @@ async fn a_waiting_account_takes_at_most_120_bytes_of_redis() {
     let store = RedisStore::new(link.clone());
     let sale = sale("memory");
     let used = async || -> u64 {
-        let info: String = link
-            .command("info", ::redis::cmd("INFO").arg("memory"))
-            .await
-            .unwrap();
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix("used_memory:"))
-            .unwrap();
+        let info: String = link.command("info", ::redis::cmd("INFO").arg("memory")).await.unwrap();
+        let line = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
         line.trim().parse().unwrap()
     };
     enter(&store, &sale, entry(0), view(0), 0).await;
@@ -416,10 +256,7 @@ async fn a_waiting_account_takes_at_most_120_bytes_of_redis() {
             .map(|n| {
                 let mut bytes = [0xee; 16];
                 bytes[..4].copy_from_slice(&n.to_be_bytes());
-                Entry {
-                    account: AccountHash::from_bytes(bytes),
-                    ticket_seq: None,
-                }
+                Entry { account: AccountHash::from_bytes(bytes), ticket_seq: None }
             })
             .collect();
         store.enter(&sale, 0, &entries, view(0), at(0)).await.unwrap();

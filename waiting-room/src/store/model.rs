@@ -54,10 +54,7 @@ impl Lane {
             Entering::Restore(seq) => (seq, false),
             Entering::Next => (self.next.max(view.numbered), true),
         };
-        Entered {
-            seat: self.put(entry.account, seq, SeatState::Waiting),
-            fresh,
-        }
+        Entered { seat: self.put(entry.account, seq, SeatState::Waiting), fresh }
     }
 
     fn put(&mut self, account: AccountHash, seq: u64, state: SeatState) -> Seat {
@@ -92,9 +89,7 @@ impl Store for Model {
         view: LaneView,
         now: Timestamp,
     ) -> Result<Vec<Entered>, StoreError> {
-        Ok(self.lane(sale, lane, |lane| {
-            entries.iter().map(|entry| lane.enter(entry, view, now)).collect()
-        }))
+        Ok(self.lane(sale, lane, |lane| entries.iter().map(|entry| lane.enter(entry, view, now)).collect()))
     }
 
     async fn redeem(
@@ -107,11 +102,7 @@ impl Store for Model {
             match rules::redeeming(lane.seats.get(&redemption.account), redemption) {
                 Redeeming::Answer(answer) => answer,
                 Redeeming::Write(right) => {
-                    lane.put(
-                        redemption.account,
-                        redemption.seq,
-                        SeatState::Admitted(right.clone()),
-                    );
+                    lane.put(redemption.account, redemption.seq, SeatState::Admitted(right.clone()));
                     Redeemed::Admitted(right)
                 }
             }
@@ -144,17 +135,10 @@ impl Store for Model {
             self.lane(sale, lane, |lane| {
                 let from = usize::try_from(*read).unwrap_or(usize::MAX);
                 let from = if from > lane.left.len() { 0 } else { from };
-                let newly_left: Vec<u64> = lane.left[from..]
-                    .iter()
-                    .take(LEFT_PER_CALL_MAX)
-                    .copied()
-                    .collect();
+                let newly_left: Vec<u64> =
+                    lane.left[from..].iter().take(LEFT_PER_CALL_MAX).copied().collect();
                 let left_read = (from + newly_left.len()) as u64;
-                Some(LaneReport {
-                    count: lane.next,
-                    newly_left,
-                    left_read,
-                })
+                Some(LaneReport { count: lane.next, newly_left, left_read })
             })
         };
         (0..).zip(left_read).map(report).collect()
@@ -178,13 +162,7 @@ impl Store for Model {
         Ok(self.line(sale, |line| Recorded {
             record: line.record.clone(),
             rows_total: line.rows.len(),
-            rows: line
-                .rows
-                .iter()
-                .skip(rows_from)
-                .take(ROWS_PER_CALL_MAX)
-                .cloned()
-                .collect(),
+            rows: line.rows.iter().skip(rows_from).take(ROWS_PER_CALL_MAX).cloned().collect(),
         }))
     }
 

@@ -55,10 +55,7 @@ impl RedisStore {
     }
 
     fn seat_keys(&self, sale: &SaleId, lane: u16) -> [String; 2] {
-        [
-            self.lane_key(sale, lane, "seats"),
-            self.lane_key(sale, lane, "next"),
-        ]
+        [self.lane_key(sale, lane, "seats"), self.lane_key(sale, lane, "next")]
     }
 
     fn line_keys(&self, sale: &SaleId) -> [String; 2] {
@@ -66,19 +63,14 @@ impl RedisStore {
     }
 
     async fn survey_lane(&self, sale: &SaleId, lane: u16, read: u64) -> Result<LaneReport, StoreError> {
-        let keys = [
-            self.lane_key(sale, lane, "next"),
-            self.lane_key(sale, lane, "left"),
-        ];
+        let keys = [self.lane_key(sale, lane, "next"), self.lane_key(sale, lane, "left")];
         let args = [read.to_string(), LEFT_PER_CALL_MAX.to_string()];
         let answer: Vec<String> = self.link.run("survey", &SURVEY, &keys, &args).await?;
         let numbers: Option<Vec<u64>> = answer.iter().map(|text| text.parse().ok()).collect();
         match numbers.as_deref() {
-            Some([count, left_read, left @ ..]) => Ok(LaneReport {
-                count: *count,
-                newly_left: left.to_vec(),
-                left_read: *left_read,
-            }),
+            Some([count, left_read, left @ ..]) => {
+                Ok(LaneReport { count: *count, newly_left: left.to_vec(), left_read: *left_read })
+            }
             _ => Err(unreadable("survey", &answer.join(" "))),
         }
     }
@@ -112,10 +104,7 @@ fn parse_seat(text: &str) -> Option<Seat> {
 
 fn parse_entered(text: &str) -> Option<Entered> {
     let (fresh, seat) = text.split_once(' ')?;
-    Some(Entered {
-        seat: parse_seat(seat)?,
-        fresh: fresh == "1",
-    })
+    Some(Entered { seat: parse_seat(seat)?, fresh: fresh == "1" })
 }
 
 #[async_trait]
@@ -131,11 +120,7 @@ impl Store for RedisStore {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let mut args = vec![
-            bytes(now.seconds()),
-            bytes(view.missed_below),
-            bytes(view.numbered),
-        ];
+        let mut args = vec![bytes(now.seconds()), bytes(view.missed_below), bytes(view.numbered)];
         for entry in entries {
             args.push(entry.account.as_bytes().to_vec());
             args.push(entry.ticket_seq.map(bytes).unwrap_or_default());
@@ -197,12 +182,9 @@ impl Store for RedisStore {
 
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {
         let mut command = redis::cmd("HGET");
-        command
-            .arg(self.lane_key(sale, lane, "seats"))
-            .arg(account.as_bytes());
+        command.arg(self.lane_key(sale, lane, "seats")).arg(account.as_bytes());
         let text: Option<String> = self.link.command("seat", &command).await?;
-        text.map(|text| parse_seat(&text).ok_or_else(|| unreadable("seat", "not a seat")))
-            .transpose()
+        text.map(|text| parse_seat(&text).ok_or_else(|| unreadable("seat", "not a seat"))).transpose()
     }
 
     async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
@@ -224,17 +206,12 @@ impl Store for RedisStore {
         let [line, _] = self.line_keys(sale);
         let args = [holder.to_owned(), lease_ms.to_string()];
         let answer: Option<String> = self.link.run("lease", &LEASE, &[line], &args).await?;
-        answer
-            .map(|fence| fence.parse().map_err(|_| unreadable("lease", &fence)))
-            .transpose()
+        answer.map(|fence| fence.parse().map_err(|_| unreadable("lease", &fence))).transpose()
     }
 
     async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
         let args = [rows_from.to_string(), ROWS_PER_CALL_MAX.to_string()];
-        let answer: Vec<String> = self
-            .link
-            .run("record", &RECORD, &self.line_keys(sale), &args)
-            .await?;
+        let answer: Vec<String> = self.link.run("record", &RECORD, &self.line_keys(sale), &args).await?;
         let [record, rows_total, rows @ ..] = answer.as_slice() else {
             return Err(unreadable("record", "too short"));
         };
@@ -246,11 +223,7 @@ impl Store for RedisStore {
                 serde_json::from_str(record).map_err(|error| failed(error.to_string()))?
             },
             rows_total: rows_total.parse().map_err(|_| unreadable("record", rows_total))?,
-            rows: rows
-                .iter()
-                .map(|row| row_from_text(row))
-                .collect::<Result<_, _>>()
-                .map_err(failed)?,
+            rows: rows.iter().map(|row| row_from_text(row)).collect::<Result<_, _>>().map_err(failed)?,
         })
     }
 
@@ -264,10 +237,7 @@ impl Store for RedisStore {
             record,
         ];
         args.extend(step.rows.iter().map(|row| row_to_text(row)));
-        let answer: String = self
-            .link
-            .run("advance", &ADVANCE, &self.line_keys(sale), &args)
-            .await?;
+        let answer: String = self.link.run("advance", &ADVANCE, &self.line_keys(sale), &args).await?;
         match answer.as_str() {
             "advanced" => Ok(Advanced::Advanced),
             "fenced" => Ok(Advanced::Fenced),

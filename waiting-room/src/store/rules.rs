@@ -43,11 +43,7 @@ pub(super) fn entering(seat: Option<&Seat>, entry: &Entry, view: LaneView, now: 
         SeatState::Admitted(right) => right.expires_at > now,
         SeatState::Waiting => seat.seq >= view.missed_below,
     };
-    if stands {
-        Entering::Keep(seat.clone())
-    } else {
-        Entering::Next
-    }
+    if stands { Entering::Keep(seat.clone()) } else { Entering::Next }
 }
 
 pub(super) fn redeeming(seat: Option<&Seat>, redemption: &Redemption) -> Redeeming {
@@ -65,10 +61,7 @@ pub(super) fn redeeming(seat: Option<&Seat>, redemption: &Redemption) -> Redeemi
         }
         SeatState::Admitted(right) if right.epoch < redemption.right.epoch => {
             let fresh = redemption.right.clone();
-            Redeeming::Write(Right {
-                expires_at: right.expires_at,
-                ..fresh
-            })
+            Redeeming::Write(Right { expires_at: right.expires_at, ..fresh })
         }
         SeatState::Admitted(right) => Redeeming::Answer(Redeemed::Admitted(right.clone())),
     }

@@ -14,53 +14,21 @@ use super::{
 
 #[derive(Clone, Debug)]
 enum Command {
-    Enter {
-        lane: u16,
-        entries: Vec<(u8, Option<u64>)>,
-        view: LaneView,
-        now: i64,
-    },
-    Redeem {
-        lane: u16,
-        account: u8,
-        seq: u64,
-        jti: u8,
-        now: i64,
-        epoch: u32,
-    },
-    Leave {
-        lane: u16,
-        account: u8,
-        seq: u64,
-    },
-    Seat {
-        lane: u16,
-        account: u8,
-    },
-    Survey {
-        read: Vec<u64>,
-    },
-    Lease {
-        holder: u8,
-    },
-    Record {
-        rows_from: usize,
-    },
-    Advance {
-        fence: u64,
-        expected: u64,
-        rows: Vec<Vec<u64>>,
-    },
+    Enter { lane: u16, entries: Vec<(u8, Option<u64>)>, view: LaneView, now: i64 },
+    Redeem { lane: u16, account: u8, seq: u64, jti: u8, now: i64, epoch: u32 },
+    Leave { lane: u16, account: u8, seq: u64 },
+    Seat { lane: u16, account: u8 },
+    Survey { read: Vec<u64> },
+    Lease { holder: u8 },
+    Record { rows_from: usize },
+    Advance { fence: u64, expected: u64, rows: Vec<Vec<u64>> },
 }
 
 fn any_command() -> impl Strategy<Value = Command> {
     let (lane, who, seq, now) = (0u16..2, 0u8..5, 0u64..8, 0i64..150);
     let entry = (who.clone(), prop::option::weighted(0.3, seq.clone()));
     let entries = prop::collection::vec(entry, 1..4);
-    let view = (0u64..6, 0u64..4).prop_map(|(missed_below, numbered)| LaneView {
-        missed_below,
-        numbered,
-    });
+    let view = (0u64..6, 0u64..4).prop_map(|(missed_below, numbered)| LaneView { missed_below, numbered });
     let rows = prop::collection::vec(prop::collection::vec(0u64..9, 2), 0..3);
     prop_oneof![
         5 => (lane.clone(), entries, view, now.clone())
@@ -79,40 +47,18 @@ fn any_command() -> impl Strategy<Value = Command> {
 /// Runs one command and writes its answer down.
 async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
     match command {
-        Command::Enter {
-            lane,
-            entries,
-            view,
-            now,
-        } => {
+        Command::Enter { lane, entries, view, now } => {
             let entries: Vec<Entry> = entries
                 .iter()
-                .map(|(n, ticket_seq)| Entry {
-                    account: account(*n),
-                    ticket_seq: *ticket_seq,
-                })
+                .map(|(n, ticket_seq)| Entry { account: account(*n), ticket_seq: *ticket_seq })
                 .collect();
-            format!(
-                "{:?}",
-                store.enter(sale, *lane, &entries, *view, at(*now)).await.unwrap()
-            )
+            format!("{:?}", store.enter(sale, *lane, &entries, *view, at(*now)).await.unwrap())
         }
-        Command::Redeem {
-            lane,
-            account,
-            seq,
-            jti,
-            now,
-            epoch,
-        } => {
+        Command::Redeem { lane, account, seq, jti, now, epoch } => {
             let redemption = redemption(*account, *seq, &format!("j{jti}"), *now, *epoch);
             format!("{:?}", store.redeem(sale, *lane, &redemption).await.unwrap())
         }
-        Command::Leave {
-            lane,
-            account: n,
-            seq,
-        } => {
+        Command::Leave { lane, account: n, seq } => {
             format!("{:?}", store.leave(sale, *lane, account(*n), *seq).await.unwrap())
         }
         Command::Seat { lane, account: n } => {
@@ -120,29 +66,13 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
         }
         Command::Survey { read } => format!("{:?}", store.survey(sale, read).await),
         Command::Lease { holder } => {
-            format!(
-                "{:?}",
-                store.lease(sale, &format!("h{holder}"), 3_600_000).await.unwrap()
-            )
+            format!("{:?}", store.lease(sale, &format!("h{holder}"), 3_600_000).await.unwrap())
         }
         Command::Record { rows_from } => format!("{:?}", store.record(sale, *rows_from).await.unwrap()),
-        Command::Advance {
-            fence,
-            expected,
-            rows,
-        } => {
+        Command::Advance { fence, expected, rows } => {
             let version = expected + 1;
-            let record = AdmissionRecord {
-                version,
-                now_serving: version,
-                ..AdmissionRecord::default()
-            };
-            let step = Move {
-                fence: *fence,
-                expected_version: *expected,
-                record,
-                rows: rows.clone(),
-            };
+            let record = AdmissionRecord { version, now_serving: version, ..AdmissionRecord::default() };
+            let step = Move { fence: *fence, expected_version: *expected, record, rows: rows.clone() };
             format!("{:?}", store.advance(sale, &step).await.unwrap())
         }
     }
@@ -151,10 +81,7 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
 /// Runs random sequences against `store` and the model, each in a sale of its own.
 fn answers_like_the_model(runtime: &tokio::runtime::Runtime, store: &Arc<dyn Store>) {
     let case = AtomicU32::new(0);
-    let config = ProptestConfig {
-        cases: 48,
-        ..ProptestConfig::default()
-    };
+    let config = ProptestConfig { cases: 48, ..ProptestConfig::default() };
     proptest!(config, |(commands in prop::collection::vec(any_command(), 1..40))| {
         let sale = sale(&format!("case-{}", case.fetch_add(1, Ordering::SeqCst)));
         let model = Model::default();

@@ -70,8 +70,7 @@ fn signed(number: u64) -> i64 {
 }
 
 fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    row.get::<_, i64>(column)
-        .map(|number| u64::try_from(number).unwrap_or(0))
+    row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
 }
 
 fn read_seat(row: &Row<'_>) -> rusqlite::Result<Seat> {
@@ -86,10 +85,7 @@ fn read_seat(row: &Row<'_>) -> rusqlite::Result<Seat> {
             epoch: row.get(5)?,
         }),
     };
-    Ok(Seat {
-        seq: unsigned(row, 0)?,
-        state,
-    })
+    Ok(Seat { seq: unsigned(row, 0)?, state })
 }
 
 impl Lane<'_> {
@@ -145,10 +141,7 @@ impl Lane<'_> {
             Entering::Restore(seq) => (seq, false),
             Entering::Next => (self.next()?.max(view.numbered), true),
         };
-        let seat = Seat {
-            seq,
-            state: SeatState::Waiting,
-        };
+        let seat = Seat { seq, state: SeatState::Waiting };
         self.put(entry.account, &seat)?;
         Ok(Entered { seat, fresh })
     }
@@ -159,13 +152,7 @@ impl Lane<'_> {
             Redeeming::Answer(answer) => Ok(answer),
             Redeeming::Write(right) => {
                 let state = SeatState::Admitted(right.clone());
-                self.put(
-                    redemption.account,
-                    &Seat {
-                        seq: redemption.seq,
-                        state,
-                    },
-                )?;
+                self.put(redemption.account, &Seat { seq: redemption.seq, state })?;
                 Ok(Redeemed::Admitted(right))
             }
         }
@@ -174,13 +161,7 @@ impl Lane<'_> {
     fn leave(&self, account: AccountHash, seq: u64) -> rusqlite::Result<Departure> {
         let (departure, writes) = rules::leaving(self.seat(account)?.as_ref(), seq);
         if writes {
-            self.put(
-                account,
-                &Seat {
-                    seq,
-                    state: SeatState::Left,
-                },
-            )?;
+            self.put(account, &Seat { seq, state: SeatState::Left })?;
             self.db
                 .prepare_cached(
                     "INSERT INTO line_left SELECT ?1, ?2, coalesce(max(position), -1) + 1, ?3
@@ -205,17 +186,12 @@ impl Lane<'_> {
                 "SELECT seq FROM line_left WHERE sale = ?1 AND lane = ?2 AND position >= ?3
                  ORDER BY position LIMIT ?4",
             )?
-            .query_map(
-                params![self.sale, self.lane, signed(from), LEFT_PER_CALL_MAX as i64],
-                |row| unsigned(row, 0),
-            )?
+            .query_map(params![self.sale, self.lane, signed(from), LEFT_PER_CALL_MAX as i64], |row| {
+                unsigned(row, 0)
+            })?
             .collect::<rusqlite::Result<_>>()?;
         let left_read = from + newly_left.len() as u64;
-        Ok(LaneReport {
-            count: self.next()?,
-            newly_left,
-            left_read,
-        })
+        Ok(LaneReport { count: self.next()?, newly_left, left_read })
     }
 }
 
@@ -262,11 +238,7 @@ fn record(db: &Connection, sale: &str, rows_from: usize) -> rusqlite::Result<Rec
         Some(text) => serde_json::from_str(&text).map_err(corrupt)?,
         None => AdmissionRecord::default(),
     };
-    Ok(Recorded {
-        record,
-        rows_total: usize::try_from(rows_total).unwrap_or(usize::MAX),
-        rows,
-    })
+    Ok(Recorded { record, rows_total: usize::try_from(rows_total).unwrap_or(usize::MAX), rows })
 }
 
 fn advance(db: &Connection, sale: &str, step: &Move) -> rusqlite::Result<Advanced> {
@@ -308,11 +280,7 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Entered>, StoreError> {
         let (sale, entries) = (sale.clone(), entries.to_vec());
         let op = move |db: &Connection| {
-            let lane = Lane {
-                db,
-                sale: sale.as_str(),
-                lane,
-            };
+            let lane = Lane { db, sale: sale.as_str(), lane };
             entries.iter().map(|entry| lane.enter(entry, view, now)).collect()
         };
         self.db.write("enter", op).await
@@ -325,14 +293,7 @@ impl Store for SqliteStore {
         redemption: &Redemption,
     ) -> Result<Redeemed, StoreError> {
         let (sale, redemption) = (sale.clone(), redemption.clone());
-        let op = move |db: &Connection| {
-            Lane {
-                db,
-                sale: sale.as_str(),
-                lane,
-            }
-            .redeem(&redemption)
-        };
+        let op = move |db: &Connection| Lane { db, sale: sale.as_str(), lane }.redeem(&redemption);
         self.db.write("redeem", op).await
     }
 
@@ -344,27 +305,13 @@ impl Store for SqliteStore {
         seq: u64,
     ) -> Result<Departure, StoreError> {
         let sale = sale.clone();
-        let op = move |db: &Connection| {
-            Lane {
-                db,
-                sale: sale.as_str(),
-                lane,
-            }
-            .leave(account, seq)
-        };
+        let op = move |db: &Connection| Lane { db, sale: sale.as_str(), lane }.leave(account, seq);
         self.db.write("leave", op).await
     }
 
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {
         let sale = sale.clone();
-        let op = move |db: &Connection| {
-            Lane {
-                db,
-                sale: sale.as_str(),
-                lane,
-            }
-            .seat(account)
-        };
+        let op = move |db: &Connection| Lane { db, sale: sale.as_str(), lane }.seat(account);
         self.db.read("seat", op).await
     }
 
@@ -373,16 +320,7 @@ impl Store for SqliteStore {
         let lanes = left_read.len();
         let op = move |db: &Connection| -> rusqlite::Result<Vec<LaneReport>> {
             let lanes = (0u16..).zip(left_read);
-            lanes
-                .map(|(lane, read)| {
-                    Lane {
-                        db,
-                        sale: sale.as_str(),
-                        lane,
-                    }
-                    .survey(read)
-                })
-                .collect()
+            lanes.map(|(lane, read)| Lane { db, sale: sale.as_str(), lane }.survey(read)).collect()
         };
         match self.db.read("survey", op).await {
             Ok(reports) => reports.into_iter().map(Some).collect(),
@@ -395,28 +333,20 @@ impl Store for SqliteStore {
 
     async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
         let (sale, holder) = (sale.clone(), holder.to_owned());
-        self.db
-            .write("lease", move |db| lease(db, sale.as_str(), &holder, lease_ms))
-            .await
+        self.db.write("lease", move |db| lease(db, sale.as_str(), &holder, lease_ms)).await
     }
 
     async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
         let sale = sale.clone();
-        self.db
-            .read("record", move |db| record(db, sale.as_str(), rows_from))
-            .await
+        self.db.read("record", move |db| record(db, sale.as_str(), rows_from)).await
     }
 
     async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError> {
         let (sale, step) = (sale.clone(), step.clone());
-        self.db
-            .write("advance", move |db| advance(db, sale.as_str(), &step))
-            .await
+        self.db.write("advance", move |db| advance(db, sale.as_str(), &step)).await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {
-        self.db
-            .read("ping", |db| db.query_row("SELECT 1", [], |_| Ok(())))
-            .await
+        self.db.read("ping", |db| db.query_row("SELECT 1", [], |_| Ok(()))).await
     }
 }

@@ -150,10 +150,7 @@ impl Answer {
 
     /// Status and problem code.
     pub(crate) fn refusal(&self) -> (u16, String) {
-        (
-            self.status.as_u16(),
-            self.json()["code"].as_str().unwrap_or_default().to_owned(),
-        )
+        (self.status.as_u16(), self.json()["code"].as_str().unwrap_or_default().to_owned())
     }
 
     pub(crate) fn header(&self, name: &str) -> &str {
@@ -194,11 +191,7 @@ fn stock_of(sale: &SaleDefinition, available: u32) -> StockSnapshot {
         held: item.stock - available.min(item.stock),
         sold: 0,
     };
-    StockSnapshot {
-        items: sale.items.iter().map(item).collect(),
-        total_left: None,
-        holders: Vec::new(),
-    }
+    StockSnapshot { items: sale.items.iter().map(item).collect(), total_left: None, holders: Vec::new() }
 }
 
 impl Site {
@@ -219,21 +212,10 @@ impl Site {
             }
         };
         let clock = ManualClock::at(now);
-        let catalog = Arc::new(Catalog::new(
-            Arc::new(MemoryCatalog::default()),
-            Arc::new(clock.clone()),
-        ));
+        let catalog = Arc::new(Catalog::new(Arc::new(MemoryCatalog::default()), Arc::new(clock.clone())));
         let stock = Arc::new(Mutex::new(stock_of(&definition, u32::MAX)));
         catalog.apply(definition, None).await.unwrap();
-        Self {
-            store,
-            catalog,
-            clock,
-            stock,
-            ring: Arc::new(demo_ring()),
-            redis,
-            _dir: dir,
-        }
+        Self { store, catalog, clock, stock, ring: Arc::new(demo_ring()), redis, _dir: dir }
     }
 
     /// Starts a process on it.
@@ -267,25 +249,15 @@ impl Site {
         let app = Arc::new(App::with_environment(parts, Box::new(environment)));
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let running = tokio::spawn(run(Arc::clone(&app), stopped));
-        let (shoppers, operators) = (
-            guard(router(Arc::clone(&app))),
-            guard(operator_router(Arc::clone(&app))),
-        );
-        House {
-            app,
-            shoppers,
-            operators,
-            watched,
-            running,
-            _stop: stop,
-        }
+        let (shoppers, operators) =
+            (guard(router(Arc::clone(&app))), guard(operator_router(Arc::clone(&app))));
+        House { app, shoppers, operators, watched, running, _stop: stop }
     }
 
     /// Moves time to `seconds` after the opening.
     pub(crate) fn set_after_opening(&self, seconds: u64) {
         let target = sale().opens_at.plus_seconds(seconds);
-        self.clock
-            .advance_ms((target.micros() - self.clock.now().micros()) / 1_000);
+        self.clock.advance_ms((target.micros() - self.clock.now().micros()) / 1_000);
     }
 
     /// Says how many units of each item are free; the others are held.
@@ -310,19 +282,12 @@ pub(crate) fn eligibility(account: &str, exp: i64) -> String {
 impl House {
     /// Sends a request as it is.
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        let router = if request.uri().path().starts_with("/operator") {
-            &self.operators
-        } else {
-            &self.shoppers
-        };
+        let router =
+            if request.uri().path().starts_with("/operator") { &self.operators } else { &self.shoppers };
         let response = router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        Answer {
-            status,
-            headers,
-            text: String::from_utf8(bytes.to_vec()).unwrap(),
-        }
+        Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -344,15 +309,12 @@ impl House {
         body: &Value,
         headers: &[(&str, &str)],
     ) -> Answer {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::CONTENT_TYPE, "application/json");
+        let mut request =
+            Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.send(request.body(Body::from(body.to_string())).unwrap())
-            .await
+        self.send(request.body(Body::from(body.to_string())).unwrap()).await
     }
 
     pub(crate) async fn post_form(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
@@ -361,8 +323,7 @@ impl House {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.send(request.body(Body::from(body.to_owned())).unwrap())
-            .await
+        self.send(request.body(Body::from(body.to_owned())).unwrap()).await
     }
 
     /// Enters anonymously; the ticket.
@@ -379,8 +340,7 @@ impl House {
         if verb == "status" {
             return self.get(&path, &[("authorization", &bearer)]).await;
         }
-        self.post_json(&path, &json!({}), &[("authorization", &bearer)])
-            .await
+        self.post_json(&path, &json!({}), &[("authorization", &bearer)]).await
     }
 
     /// The personal status.
@@ -403,18 +363,14 @@ impl House {
 
     /// Waits until the board shows `number`.
     pub(crate) async fn until_serving(&self, number: u64) {
-        eventually("now_serving", 10, async || {
-            self.board().await["now_serving"] == number
-        })
-        .await;
+        eventually("now_serving", 10, async || self.board().await["now_serving"] == number).await;
     }
 
     /// Acts as an operator.
     pub(crate) async fn operate(&self, method: &str, path: &str, body: &Value) -> Answer {
         let bearer = format!("Bearer {OPERATOR}");
         let path = format!("/operator/v1/sales/phone-drop{path}");
-        self.call(method, &path, body, &[("authorization", &bearer)])
-            .await
+        self.call(method, &path, body, &[("authorization", &bearer)]).await
     }
 
     /// Store calls that shoppers have caused.

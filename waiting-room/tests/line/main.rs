@@ -1,11 +1,6 @@
 //! The waiting room over HTTP, with real stores and a gate that answers for the stock alone.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod house;
 mod journeys;

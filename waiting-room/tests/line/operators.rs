@@ -16,10 +16,7 @@ async fn put(house: &House, body: &Value, if_match: Option<&str>) -> crate::hous
     let bearer = format!("Bearer {OPERATOR}");
     let mut headers = vec![("authorization", bearer.as_str())];
     headers.extend(if_match.map(|tag| ("if-match", tag)));
-    let path = format!(
-        "/operator/v1/sales/{}",
-        body["id"].as_str().unwrap_or("phone-drop")
-    );
+    let path = format!("/operator/v1/sales/{}", body["id"].as_str().unwrap_or("phone-drop"));
     house.call("PUT", &path, body, &headers).await
 }
 
@@ -29,22 +26,9 @@ async fn keys_and_roles_are_asked_for() {
     let viewer = format!("Bearer {VIEWER}");
     for path in ["", "/phone-drop"] {
         let path = format!("/operator/v1/sales{path}");
-        assert_eq!(
-            house.get(&path, &[]).await.refusal(),
-            (401, "operator_key_missing".into())
-        );
-        assert_eq!(
-            house
-                .get(&path, &[("authorization", "Bearer x")])
-                .await
-                .refusal()
-                .0,
-            401
-        );
-        assert_eq!(
-            house.get(&path, &[("authorization", &viewer)]).await.status,
-            StatusCode::OK
-        );
+        assert_eq!(house.get(&path, &[]).await.refusal(), (401, "operator_key_missing".into()));
+        assert_eq!(house.get(&path, &[("authorization", "Bearer x")]).await.refusal().0, 401);
+        assert_eq!(house.get(&path, &[("authorization", &viewer)]).await.status, StatusCode::OK);
     }
     let mut acts: Vec<(&str, String)> = ["pause", "resume", "close", "revoke", "message", "draw"]
         .iter()
@@ -53,14 +37,8 @@ async fn keys_and_roles_are_asked_for() {
     acts.push(("PATCH", "/operator/v1/sales/phone-drop/admission".into()));
     acts.push(("PUT", "/operator/v1/sales/phone-drop".into()));
     for (method, path) in acts {
-        assert_eq!(
-            house.call(method, &path, &json!({}), &[]).await.refusal().0,
-            401,
-            "{path}"
-        );
-        let refused = house
-            .call(method, &path, &json!({}), &[("authorization", &viewer)])
-            .await;
+        assert_eq!(house.call(method, &path, &json!({}), &[]).await.refusal().0, 401, "{path}");
+        let refused = house.call(method, &path, &json!({}), &[("authorization", &viewer)]).await;
         assert_eq!(refused.refusal(), (403, "role_too_low".into()), "{path}");
     }
 }
@@ -73,49 +51,23 @@ async fn a_definition_is_read_changed_and_kept_from_being_overwritten() {
     assert_eq!(tag, "\"1\"");
     assert!(!read.text.contains("secret") && !read.text.contains("lane_key"));
     definition["name"] = "Phone drop II".into();
-    assert_eq!(
-        put(&house, &definition, None).await.refusal(),
-        (428, "if_match_missing".into())
-    );
-    assert_eq!(
-        put(&house, &definition, Some("1")).await.refusal(),
-        (400, "malformed".into())
-    );
+    assert_eq!(put(&house, &definition, None).await.refusal(), (428, "if_match_missing".into()));
+    assert_eq!(put(&house, &definition, Some("1")).await.refusal(), (400, "malformed".into()));
     let changed = put(&house, &definition, Some(&tag)).await;
-    assert_eq!(
-        (changed.status, changed.header("etag")),
-        (StatusCode::OK, "\"2\"")
-    );
+    assert_eq!((changed.status, changed.header("etag")), (StatusCode::OK, "\"2\""));
     definition["name"] = "Phone drop III".into();
-    assert_eq!(
-        put(&house, &definition, Some(&tag)).await.refusal(),
-        (412, "version_mismatch".into())
-    );
+    assert_eq!(put(&house, &definition, Some(&tag)).await.refusal(), (412, "version_mismatch".into()));
     definition["id"] = "another".into();
     let created = put(&house, &definition, None).await;
-    assert_eq!(
-        (created.status, created.header("etag")),
-        (StatusCode::CREATED, "\"1\"")
-    );
+    assert_eq!((created.status, created.header("etag")), (StatusCode::CREATED, "\"1\""));
     eventually("both are listed", 3, async || {
-        house.get("/", &[]).await.json()["sales"]
-            .as_array()
-            .unwrap()
-            .len()
-            == 2
+        house.get("/", &[]).await.json()["sales"].as_array().unwrap().len() == 2
     })
     .await;
     let page = house.get("/", &[("accept", "text/html")]).await.text;
-    assert!(
-        page.contains("Phone drop II</a>") && page.contains("Phone drop III</a>"),
-        "{page}"
-    );
+    assert!(page.contains("Phone drop II</a>") && page.contains("Phone drop III</a>"), "{page}");
     let entered = house.post_json("/sale/another/enter", &json!({}), &[]).await;
-    assert_eq!(
-        entered.status,
-        StatusCode::CREATED,
-        "a new sale is served at once"
-    );
+    assert_eq!(entered.status, StatusCode::CREATED, "a new sale is served at once");
 }
 
 #[tokio::test]
@@ -140,10 +92,7 @@ async fn p4_what_would_move_people_is_refused_with_its_reason() {
     ] {
         let refused = house.operate("PUT", "", &with(field, value)).await;
         assert_eq!(refused.refusal(), (422, "invalid_sale".into()), "{field}");
-        assert!(
-            !refused.json()["problems"].as_array().unwrap().is_empty(),
-            "{field}"
-        );
+        assert!(!refused.json()["problems"].as_array().unwrap().is_empty(), "{field}");
     }
     let elsewhere = house.operate("PUT", "", &with("id", json!("elsewhere"))).await;
     assert_eq!(elsewhere.json()["problems"][0]["key"], "id");
@@ -151,56 +100,25 @@ async fn p4_what_would_move_people_is_refused_with_its_reason() {
     keyless["id"] = "customers".into();
     keyless["eligibility_keys"][0]["secret_env"] = "NOT_SET_ANYWHERE".into();
     let refused = put(&house, &keyless, None).await;
-    assert_eq!(
-        refused.json()["problems"][0]["key"],
-        "eligibility_keys[0].secret_env"
-    );
-    assert_eq!(
-        house.operate("GET", "", &json!({})).await.header("etag"),
-        "\"1\"",
-        "nothing changed"
-    );
+    assert_eq!(refused.json()["problems"][0]["key"], "eligibility_keys[0].secret_env");
+    assert_eq!(house.operate("GET", "", &json!({})).await.header("etag"), "\"1\"", "nothing changed");
 }
 
 #[tokio::test]
 async fn actions_show_everywhere() {
     let (_site, house) = opened().await;
-    let said = house
-        .operate("POST", "/message", &json!({"message": " <b>Back</b> at noon "}))
-        .await;
+    let said = house.operate("POST", "/message", &json!({"message": " <b>Back</b> at noon "})).await;
     assert_eq!(said.json()["message"], "<b>Back</b> at noon");
-    eventually("the message is shown", 3, async || {
-        house.board().await["message"] == "<b>Back</b> at noon"
-    })
-    .await;
-    let page = house
-        .get("/sale/phone-drop", &[("accept", "text/html")])
-        .await
-        .text;
-    assert!(
-        page.contains("&#60;b&#62;Back") && !page.contains("<b>Back"),
-        "{page}"
-    );
+    eventually("the message is shown", 3, async || house.board().await["message"] == "<b>Back</b> at noon")
+        .await;
+    let page = house.get("/sale/phone-drop", &[("accept", "text/html")]).await.text;
+    assert!(page.contains("&#60;b&#62;Back") && !page.contains("<b>Back"), "{page}");
     house.operate("POST", "/message", &json!({"message": null})).await;
-    eventually("the message is gone", 3, async || {
-        house.board().await.get("message").is_none()
-    })
-    .await;
+    eventually("the message is gone", 3, async || house.board().await.get("message").is_none()).await;
     let long = json!({"message": "x".repeat(501)});
-    assert_eq!(
-        house.operate("POST", "/message", &long).await.refusal(),
-        (422, "invalid_sale".into())
-    );
-    for bad in [
-        json!({"rate_per_minute": 0}),
-        json!({"turn_seconds": 1}),
-        json!({"token_seconds": 5}),
-    ] {
-        assert_eq!(
-            house.operate("PATCH", "/admission", &bad).await.refusal().0,
-            422,
-            "{bad}"
-        );
+    assert_eq!(house.operate("POST", "/message", &long).await.refusal(), (422, "invalid_sale".into()));
+    for bad in [json!({"rate_per_minute": 0}), json!({"turn_seconds": 1}), json!({"token_seconds": 5})] {
+        assert_eq!(house.operate("PATCH", "/admission", &bad).await.refusal().0, 422, "{bad}");
     }
     for bad in [json!({"rate": 5}), json!({"rate_per_minute": "5"}), json!([])] {
         assert_eq!(
@@ -209,29 +127,16 @@ async fn actions_show_everywhere() {
             "{bad}"
         );
     }
-    let capped = house
-        .operate("PATCH", "/admission", &json!({"max_active": 5}))
-        .await;
+    let capped = house.operate("PATCH", "/admission", &json!({"max_active": 5})).await;
     assert_eq!(capped.refusal(), (422, "not_built_yet".into()));
     assert_eq!(
-        house
-            .operate("POST", "/draw", &json!({"beacon": "x"}))
-            .await
-            .refusal(),
+        house.operate("POST", "/draw", &json!({"beacon": "x"})).await.refusal(),
         (409, "not_built_yet".into())
     );
-    let list = house
-        .get(
-            "/operator/v1/sales",
-            &[("authorization", &format!("Bearer {VIEWER}"))],
-        )
-        .await
-        .json();
+    let list =
+        house.get("/operator/v1/sales", &[("authorization", &format!("Bearer {VIEWER}"))]).await.json();
     assert_eq!(
-        (
-            list["sales"][0]["paused"].as_bool(),
-            list["sales"][0]["epoch"].as_u64()
-        ),
+        (list["sales"][0]["paused"].as_bool(), list["sales"][0]["epoch"].as_u64()),
         (Some(false), Some(0))
     );
 }

@@ -63,10 +63,7 @@ async fn l8_a_silent_lane_holds_up_nobody_else() {
     house.silence(None);
     eventually("the lane is back", 5, async || numbered().await.len() == 60).await;
     let after = numbered().await;
-    assert!(
-        before.iter().all(|number| after.contains(number)),
-        "numbers given stand"
-    );
+    assert!(before.iter().all(|number| after.contains(number)), "numbers given stand");
     let mut sorted = after;
     sorted.sort_unstable();
     assert_eq!(sorted, (1..=60).collect::<Vec<u64>>());
@@ -82,20 +79,13 @@ async fn l5_a_store_that_lost_everything_gets_it_back_and_nobody_loses_a_place()
     }
     let mut numbers = Vec::new();
     for ticket in &tickets {
-        numbers.push(
-            house.until_state(ticket, "waiting").await["number"]
-                .as_u64()
-                .unwrap(),
-        );
+        numbers.push(house.until_state(ticket, "waiting").await["number"].as_u64().unwrap());
     }
     site.set_after_opening(0);
     house.until_serving(10).await;
     let client = redis::Client::open(site.redis.as_ref().unwrap().url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    redis::cmd("FLUSHALL")
-        .query_async::<()>(&mut connection)
-        .await
-        .unwrap();
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
     eventually("the record is back", 5, async || {
         let line: Option<String> = redis::cmd("HGET")
             .arg("t:{phone-drop}:line")
@@ -109,29 +99,16 @@ async fn l5_a_store_that_lost_everything_gets_it_back_and_nobody_loses_a_place()
     assert_eq!(house.board().await["now_serving"], 10);
     // A process that starts now learns the same numbers from the store.
     let other = site.start("p2");
-    eventually("the other knows the line", 5, async || {
-        other.board().await["now_serving"] == 10
-    })
-    .await;
+    eventually("the other knows the line", 5, async || other.board().await["now_serving"] == 10).await;
     for (ticket, number) in tickets.iter().zip(&numbers) {
         assert_eq!(house.status(ticket).await["number"].as_u64(), Some(*number));
         assert_eq!(other.status(ticket).await["number"].as_u64(), Some(*number));
         let again = house.with_ticket("enter", ticket).await;
-        assert_eq!(
-            again.status,
-            http::StatusCode::OK,
-            "its ticket brings the place back"
-        );
+        assert_eq!(again.status, http::StatusCode::OK, "its ticket brings the place back");
     }
-    let late = house
-        .post_json("/sale/phone-drop/enter", &json!({}), &[])
-        .await
-        .json();
+    let late = house.post_json("/sale/phone-drop/enter", &json!({}), &[]).await.json();
     let late = late["ticket"].as_str().unwrap().to_owned();
-    eventually("a number", 5, async || {
-        house.status(&late).await["number"].is_u64()
-    })
-    .await;
+    eventually("a number", 5, async || house.status(&late).await["number"].is_u64()).await;
     assert_eq!(house.status(&late).await["number"], 16, "nobody shares a number");
 }
 
@@ -143,10 +120,7 @@ async fn p1_nobody_moves_back_over_a_restart() {
     for _ in 0..12 {
         tickets.push(first.enter().await);
     }
-    eventually("all have numbers", 5, async || {
-        first.status(&tickets[11]).await["number"].is_u64()
-    })
-    .await;
+    eventually("all have numbers", 5, async || first.status(&tickets[11]).await["number"].is_u64()).await;
     site.set_after_opening(0);
     first.until_serving(10).await;
     let mut before = Vec::new();
@@ -207,35 +181,19 @@ async fn the_line_stays_alive_while_its_store_stands_still() {
         house.get("/sale/phone-drop/queue", &page),
         entering
     );
-    let waits = answers
-        .iter()
-        .filter(|answer| answer.status == http::StatusCode::OK);
-    assert!(
-        waits
-            .map(|answer| answer.json()["state"].clone())
-            .all(|state| state == "waiting")
-    );
-    let told = answers
-        .iter()
-        .filter(|answer| answer.status != http::StatusCode::OK);
-    assert!(
-        told.clone().count() > 0,
-        "those whose turn has come need the lane"
-    );
+    let waits = answers.iter().filter(|answer| answer.status == http::StatusCode::OK);
+    assert!(waits.map(|answer| answer.json()["state"].clone()).all(|state| state == "waiting"));
+    let told = answers.iter().filter(|answer| answer.status != http::StatusCode::OK);
+    assert!(told.clone().count() > 0, "those whose turn has come need the lane");
     for answer in told {
         assert_eq!(answer.refusal(), (503, "overloaded".into()));
     }
-    assert_eq!(
-        (page.status.as_u16(), entering.refusal()),
-        (503, (503, "overloaded".into()))
-    );
+    assert_eq!((page.status.as_u16(), entering.refusal()), (503, (503, "overloaded".into())));
     assert!(page.text.contains("http-equiv=\"refresh\"") && page.text.contains("Your place is kept."));
     assert!(!page.header("retry-after").is_empty() && !entering.header("retry-after").is_empty());
     drop(frozen);
     house.until_state(&called, "your_turn").await;
     site.set_after_opening(2);
-    eventually("the line moves on", 10, async || {
-        house.board().await["now_serving"].as_u64() >= Some(16)
-    })
-    .await;
+    eventually("the line moves on", 10, async || house.board().await["now_serving"].as_u64() >= Some(16))
+        .await;
 }

@@ -36,17 +36,9 @@ async fn say(bench: &Bench, words: &[&str]) -> redis::Value {
 /// Every key with its bytes.
 async fn everything(bench: &Bench) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
-    let keys: Vec<String> = server(bench)
-        .1
-        .command("test", cmd("KEYS").arg("*"))
-        .await
-        .unwrap();
+    let keys: Vec<String> = server(bench).1.command("test", cmd("KEYS").arg("*")).await.unwrap();
     for key in keys {
-        let bytes: Vec<u8> = server(bench)
-            .1
-            .command("test", cmd("DUMP").arg(&key))
-            .await
-            .unwrap();
+        let bytes: Vec<u8> = server(bench).1.command("test", cmd("DUMP").arg(&key)).await.unwrap();
         all.insert(key, bytes);
     }
     all
@@ -57,10 +49,7 @@ async fn running(bench: &Bench) -> SaleId {
     let sale = sale("demo");
     bench.store.prepare(&sale, &[(item("phone"), 4)]).await.unwrap();
     for n in 1..=3 {
-        let due = Claim {
-            hold_seconds: if n == 3 { 3_600 } else { 0 },
-            ..claim(n)
-        };
+        let due = Claim { hold_seconds: if n == 3 { 3_600 } else { 0 }, ..claim(n) };
         take(bench, &sale, &due).await;
     }
     bench.store.release(&sale, claim_id(1)).await.unwrap();
@@ -103,22 +92,10 @@ async fn h5_a_key_of_another_type_stops_every_verb_before_its_first_write() {
 async fn h5_unreadable_fields_and_records_stop_a_verb_before_its_first_write() {
     let bench = Bench::redis().await;
     let sale = running(&bench).await;
-    let fields = [
-        "clock",
-        "due",
-        "held",
-        "total",
-        "accounts",
-        "held:phone",
-        "available:phone",
-        "claims",
-    ];
+    let fields = ["clock", "due", "held", "total", "accounts", "held:phone", "available:phone", "claims"];
     for field in fields {
-        let good: String = server(&bench)
-            .1
-            .command("test", cmd("HGET").arg(key("stock")).arg(field))
-            .await
-            .unwrap();
+        let good: String =
+            server(&bench).1.command("test", cmd("HGET").arg(key("stock")).arg(field)).await.unwrap();
         say(&bench, &["HSET", &key("stock"), field, "x"]).await;
         let before = everything(&bench).await;
         let answer = bench.store.claim(&sale, &claim(9)).await;
@@ -127,11 +104,7 @@ async fn h5_unreadable_fields_and_records_stop_a_verb_before_its_first_write() {
         say(&bench, &["HSET", &key("stock"), field, &good]).await;
     }
     for n in [2, 3] {
-        say(
-            &bench,
-            &["HSET", &key("holds"), &claim_id(n).to_string(), "held|nonsense"],
-        )
-        .await;
+        say(&bench, &["HSET", &key("holds"), &claim_id(n).to_string(), "held|nonsense"]).await;
     }
     let before = everything(&bench).await;
     for answer in every_ending(&bench, &sale).await {
@@ -144,17 +117,11 @@ async fn h5_unreadable_fields_and_records_stop_a_verb_before_its_first_write() {
 async fn h5_one_unreadable_hold_among_the_due_ones_marks_none() {
     let bench = Bench::redis().await;
     let sale = running(&bench).await;
-    let due = Claim {
-        hold_seconds: 0,
-        ..claim(4)
-    };
+    let due = Claim { hold_seconds: 0, ..claim(4) };
     take(&bench, &sale, &due).await;
     say(&bench, &["HDEL", &key("holds"), &claim_id(4).to_string()]).await;
     let before = everything(&bench).await;
-    assert_eq!(
-        bench.store.expire(&sale, 10).await.unwrap_err().effect,
-        Effect::None
-    );
+    assert_eq!(bench.store.expire(&sale, 10).await.unwrap_err().effect, Effect::None);
     assert_eq!(everything(&bench).await, before);
 }
 
@@ -183,11 +150,7 @@ async fn h7_a_sale_that_lost_any_of_its_keys_is_closed_and_not_sold_out() {
         assert_eq!(answer.unwrap_err().effect, Effect::None, "{lost}");
         if lost == "stock" {
             let fresh = bench.store.prepare(&sale, &[(item("phone"), 4)]).await;
-            assert_eq!(
-                fresh.unwrap_err().effect,
-                Effect::None,
-                "never a fresh stock beside old holds"
-            );
+            assert_eq!(fresh.unwrap_err().effect, Effect::None, "never a fresh stock beside old holds");
             assert!(bench.store.stock(&sale, None).await.is_err());
         }
         if lost == "holds" {
@@ -222,14 +185,8 @@ async fn h7_full_memory_stops_claims_while_holds_still_end() {
     let answer = bench.store.claim(&sale, &claim(9)).await;
     assert_eq!(answer.unwrap_err().effect, Effect::None);
     assert_eq!(bench.store.expire(&sale, 10).await.unwrap(), [claim_id(2)]);
-    assert_eq!(
-        bench.store.release(&sale, claim_id(2)).await.unwrap(),
-        ReleaseAnswer::Released
-    );
-    assert_eq!(
-        bench.store.commit(&sale, claim_id(3)).await.unwrap(),
-        CommitAnswer::Committed
-    );
+    assert_eq!(bench.store.release(&sale, claim_id(2)).await.unwrap(), ReleaseAnswer::Released);
+    assert_eq!(bench.store.commit(&sale, claim_id(3)).await.unwrap(), CommitAnswer::Committed);
     say(&bench, &["CONFIG", "SET", "maxmemory", "0"]).await;
     take(&bench, &sale, &claim(9)).await;
     check_invariant(&*bench.store, &sale, (1..=9).map(claim_id)).await;
@@ -249,15 +206,13 @@ async fn h7_a_server_that_cannot_persist_or_replicate_refuses_claims() {
     gone.close().unwrap();
     say(&bench, &["CONFIG", "SET", "save", "3600 1"]).await;
     say(&bench, &["BGSAVE"]).await;
-    eventually(
-        "the server refuses writes because it cannot save",
-        10,
-        async || match bench.store.claim(&sale, &claim(10)).await {
+    eventually("the server refuses writes because it cannot save", 10, async || {
+        match bench.store.claim(&sale, &claim(10)).await {
             Err(error) => error.effect == Effect::None,
             Ok(ClaimAnswer::Held { .. }) => false,
             Ok(other) => panic!("{other:?}"),
-        },
-    )
+        }
+    })
     .await;
 }
 
@@ -291,10 +246,7 @@ async fn h7_a_server_restarted_without_its_data_is_closed_for_the_sale() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    eventually("the link finds the new server", 20, async || {
-        link.ping().await.is_ok()
-    })
-    .await;
+    eventually("the link finds the new server", 20, async || link.ping().await.is_ok()).await;
     let answer = bench.store.claim(&sale, &claim(9)).await;
     assert!(answer.unwrap_err().to_string().contains("no stock"));
     again.kill().unwrap();
@@ -310,10 +262,7 @@ async fn h9_a_claim_that_timed_out_and_ran_counts_once() {
     assert_eq!(lost.unwrap_err().effect, Effect::Unknown);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let answer = bench.store.claim(&sale, &claim(9)).await.unwrap();
-    assert!(
-        matches!(answer, ClaimAnswer::Held { replayed: true, .. }),
-        "{answer:?}"
-    );
+    assert!(matches!(answer, ClaimAnswer::Held { replayed: true, .. }), "{answer:?}");
     let snapshot = check_invariant(&*bench.store, &sale, (1..=9).map(claim_id)).await;
     assert_eq!(snapshot.items[0].held, 3);
 }
@@ -328,23 +277,12 @@ async fn h2_a_claim_is_exactly_one_script_call() {
     for n in 2..=41 {
         bench.store.claim(&sale, &claim(n)).await.unwrap();
     }
-    let stats: String = server(&bench)
-        .1
-        .command("test", cmd("INFO").arg("commandstats"))
-        .await
-        .unwrap();
+    let stats: String = server(&bench).1.command("test", cmd("INFO").arg("commandstats")).await.unwrap();
     let calls = |name: &str| {
-        let line = stats
-            .lines()
-            .find(|line| line.starts_with(&format!("cmdstat_{name}:")));
-        line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<u64>().ok())
-            .unwrap_or(0)
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<u64>().ok()).unwrap_or(0)
     };
-    assert_eq!(
-        (calls("evalsha"), calls("eval"), calls("script|load")),
-        (40, 0, 0),
-        "{stats}"
-    );
+    assert_eq!((calls("evalsha"), calls("eval"), calls("script|load")), (40, 0, 0), "{stats}");
 }
 
 #[tokio::test]

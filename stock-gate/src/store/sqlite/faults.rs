@@ -21,10 +21,7 @@ async fn h5_an_error_at_the_last_statement_takes_back_the_whole_step() {
     let (bench, sale) = running().await;
     execute(&bench, "ALTER TABLE events RENAME TO hidden").await;
     let store = &bench.store;
-    assert_eq!(
-        store.claim(&sale, &claim(2)).await.unwrap_err().effect,
-        Effect::None
-    );
+    assert_eq!(store.claim(&sale, &claim(2)).await.unwrap_err().effect, Effect::None);
     assert!(store.commit(&sale, claim_id(1)).await.is_err());
     assert!(store.release(&sale, claim_id(1)).await.is_err());
     execute(&bench, "ALTER TABLE hidden RENAME TO events").await;
@@ -38,10 +35,7 @@ async fn h5_an_error_at_the_last_statement_takes_back_the_whole_step() {
 async fn h7_lost_rows_close_the_sale() {
     let (bench, sale) = running().await;
     execute(&bench, "DELETE FROM stock_sales; DELETE FROM stock_items").await;
-    assert_eq!(
-        bench.store.claim(&sale, &claim(2)).await.unwrap_err().effect,
-        Effect::None
-    );
+    assert_eq!(bench.store.claim(&sale, &claim(2)).await.unwrap_err().effect, Effect::None);
     assert!(bench.store.stock(&sale, None).await.is_err());
     let fresh = bench.store.prepare(&sale, &[(item("phone"), 3)]).await;
     assert!(fresh.is_err(), "never a fresh stock over what is left of the old");
@@ -51,17 +45,11 @@ async fn h7_lost_rows_close_the_sale() {
 async fn h7_counts_that_cannot_be_are_refused_by_the_file_itself() {
     let (bench, sale) = running().await;
     let db = bench.db.as_ref().unwrap();
-    let twice = db.write("test", |db| {
-        db.execute("UPDATE stock_items SET available = available + 1", [])
-    });
+    let twice = db.write("test", |db| db.execute("UPDATE stock_items SET available = available + 1", []));
     assert!(twice.await.is_err());
     execute(&bench, "UPDATE stock_items SET next = 4").await;
     let answer = bench.store.claim(&sale, &claim(2)).await;
-    assert_eq!(
-        answer.unwrap_err().effect,
-        Effect::None,
-        "units are free by the counts, yet there are none"
-    );
+    assert_eq!(answer.unwrap_err().effect, Effect::None, "units are free by the counts, yet there are none");
 }
 
 #[tokio::test]

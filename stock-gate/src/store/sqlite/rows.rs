@@ -76,11 +76,7 @@ pub(super) fn standing(db: &Connection, sale: &SaleId, account: &AccountHash) ->
     let (total, held) = db
         .prepare_cached("SELECT sum(held + sold), sum(held) FROM stock_items WHERE sale = ?1")?
         .query_row([sale.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(Standing {
-        total,
-        held,
-        account: live(db, sale, account)?,
-    })
+    Ok(Standing { total, held, account: live(db, sale, account)? })
 }
 
 pub(super) fn live(db: &Connection, sale: &SaleId, account: &AccountHash) -> rusqlite::Result<u32> {
@@ -209,12 +205,7 @@ fn state_word(state: HoldState) -> &'static str {
 }
 
 fn parse_state(word: &str) -> Option<HoldState> {
-    [
-        HoldState::Held,
-        HoldState::Expiring,
-        HoldState::Committed,
-        HoldState::Released,
-    ]
-    .into_iter()
-    .find(|state| state_word(*state) == word)
+    [HoldState::Held, HoldState::Expiring, HoldState::Committed, HoldState::Released]
+        .into_iter()
+        .find(|state| state_word(*state) == word)
 }

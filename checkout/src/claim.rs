@@ -1,0 +1,207 @@
+//! PURE: what a claim is, the record of it that travels with the hold, and the answer that is rebuilt from it.
+//!
+//! The gate is the store of idempotency: the memo says what was asked for, so a repeated request is compared with
+//! it and answered from it, the same for ever, without a table of its own.
+
+use std::fmt::Write as _;
+
+use lockgate_shared::{
+    events::Event,
+    gate::Hold,
+    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    limits::EMAIL_BYTES_MAX,
+};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    order::{Intake, Placement},
+    payment::Money,
+};
+
+/// What a shopper asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The item.
+    pub item: ItemId,
+    /// How many units.
+    pub quantity: u32,
+    /// Where to write to, already in its plain form.
+    pub email: Option<String>,
+}
+
+impl Wish {
+    /// SHA-256 over the canonical form of the body, in hex: two bodies that ask for the same have the same.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let canonical = serde_json::json!([self.item.as_str(), self.quantity, self.email]);
+        let mut text = String::with_capacity(64);
+        for byte in Sha256::digest(canonical.to_string()) {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+}
+
+/// An e-mail address in its plain form, or why it cannot be one. Whether it exists only a mail can show.
+///
+/// # Errors
+/// What is wrong, in words for the shopper.
+pub fn check_email(text: &str) -> Result<Option<String>, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if text.len() > EMAIL_BYTES_MAX {
+        return Err(format!("has more than {EMAIL_BYTES_MAX} bytes"));
+    }
+    let plausible = text
+        .rsplit_once('@')
+        .is_some_and(|(local, host)| !local.is_empty() && !host.is_empty() && !local.contains('@'));
+    // White space, control characters and separators could smuggle a second recipient or header into a mail.
+    let unsafe_char =
+        |c: char| c.is_whitespace() || c.is_control() || matches!(c, ',' | ';' | '<' | '>' | '"');
+    if !plausible || text.chars().any(unsafe_char) {
+        return Err("is not an address such as name@example.org".to_owned());
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// The record kept with the hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memo {
+    /// What was asked for, hashed.
+    pub fingerprint: String,
+    /// The price of all units.
+    pub amount: i64,
+    /// Its currency.
+    pub currency: String,
+    /// Where to write to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    /// The key the access key was made with, so that a repeated request gets the same one.
+    pub kid: String,
+}
+
+impl Memo {
+    /// As it travels.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        // Texts and numbers always serialize; an empty memo would be told apart and put aside on reading.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is not a memo of ours.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| format!("the memo cannot be read: {error}"))
+    }
+}
+
+/// What the hold of a claim says about its order.
+///
+/// # Errors
+/// The memo cannot be read.
+pub fn placement_of_hold(sale: &SaleId, hold: &Hold) -> Result<Placement, String> {
+    let memo = Memo::parse(&hold.memo)?;
+    Ok(Placement {
+        order: hold.claim,
+        sale: sale.clone(),
+        account: hold.account,
+        item: hold.item.clone(),
+        units: hold.units.clone(),
+        price: Money { amount: memo.amount, currency: memo.currency },
+        email: memo.email,
+        claimed_at: hold.claimed_at,
+        hold_expires_at: hold.deadline,
+    })
+}
+
+/// What an event of the gate says about an order.
+///
+/// # Errors
+/// No order can be made of it.
+pub fn intake_of_event(sale: &SaleId, event: &Event) -> Result<Intake, String> {
+    use lockgate_shared::events::EventKind;
+    let memo = match (Memo::parse(&event.memo), event.kind) {
+        (Ok(memo), _) => memo,
+        // Without an order nobody can pay, so units that are to come back may: an order that is never payable
+        // lets them.
+        (Err(_), EventKind::Expiring | EventKind::Released) => Memo {
+            fingerprint: String::new(),
+            amount: 0,
+            currency: "XXX".to_owned(),
+            email: None,
+            kid: String::new(),
+        },
+        (Err(problem), EventKind::Claimed | EventKind::Committed) => return Err(problem),
+    };
+    let placement = Placement {
+        order: event.claim,
+        sale: sale.clone(),
+        account: event.account,
+        item: event.item.clone(),
+        units: event.units.clone(),
+        price: Money { amount: memo.amount, currency: memo.currency },
+        email: memo.email,
+        claimed_at: event.claimed_at,
+        hold_expires_at: event.deadline,
+    };
+    Ok(match event.kind {
+        EventKind::Claimed => Intake::Claimed(placement),
+        EventKind::Expiring => Intake::Expiring(placement),
+        EventKind::Committed => Intake::Committed(placement),
+        EventKind::Released => Intake::Released(placement),
+    })
+}
+
+/// The claim a key names for an account.
+#[must_use]
+pub fn claim_id(sale: &SaleId, account: &AccountHash, key: &str) -> ClaimId {
+    ClaimId::derive(sale, account, key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(item: &str, quantity: u32, email: Option<&str>) -> Wish {
+        Wish { item: item.parse().unwrap(), quantity, email: email.map(str::to_owned) }
+    }
+
+    #[test]
+    fn fingerprints_tell_bodies_apart() {
+        let first = wish("phone", 1, None).fingerprint();
+        assert_eq!(first, wish("phone", 1, None).fingerprint());
+        assert_eq!(first.len(), 64);
+        for other in [wish("phone", 2, None), wish("phone2", 1, None), wish("phone", 1, Some("a@b"))] {
+            assert_ne!(first, other.fingerprint());
+        }
+    }
+
+    #[test]
+    fn addresses_are_plausible_and_carry_nothing_else() {
+        assert_eq!(check_email("").unwrap(), None);
+        assert_eq!(check_email(" ä.b+c@example.org ").unwrap().unwrap(), "ä.b+c@example.org");
+        let long = format!("{}@example.org", "a".repeat(250));
+        for bad in ["a", "@b", "a@", "a@b@c", "a b@c", "a@b\r\nBcc: x@y", "a@b,c@d", "<a@b>", &long] {
+            assert!(check_email(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_memo_reads_back() {
+        let memo = Memo {
+            fingerprint: "f".into(),
+            amount: 1,
+            currency: "EUR".into(),
+            email: None,
+            kid: "k1".into(),
+        };
+        assert_eq!(Memo::parse(&memo.to_text()), Ok(memo));
+        assert!(Memo::parse("").is_err());
+    }
+}

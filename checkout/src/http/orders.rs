@@ -1,0 +1,214 @@
+//! `/orders/{order_id}`: how it stands, paying, giving it up.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::{
+    extract::{Query, Request, State},
+    response::Response,
+};
+use http::{HeaderMap, StatusCode, Uri};
+use lockgate_shared::{
+    clock::Timestamp,
+    ids::{ClaimId, ItemId, SaleId},
+    negotiate::wants_html,
+    problem::Problem,
+    request::{BodyKind, OrderPath, body_kind, no_such_order, read_body},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{credentials, page};
+use crate::{
+    app::{App, Found, SHOW_WAIT},
+    order::{EndReason, OrderRecord, OrderState, Placement},
+    payment::{Money, PaymentState},
+};
+
+/// An order as its buyer sees it. Of one that is being placed only the id may be known.
+#[derive(Serialize)]
+pub(super) struct OrderView {
+    order_id: ClaimId,
+    hold_id: ClaimId,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sale: Option<SaleId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item: Option<ItemId>,
+    units: Vec<u32>,
+    #[serde(flatten)]
+    price: Option<Money>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold_expires_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cancelling: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    last_payment_failed: bool,
+    order_url: String,
+    payment_url: String,
+}
+
+impl OrderView {
+    fn placing(app: &App, id: ClaimId, claim: Option<Placement>) -> Self {
+        let order_url = format!("{}/orders/{id}", app.public_url);
+        let mut view = Self {
+            order_id: id,
+            hold_id: id,
+            state: "placing",
+            sale: None,
+            item: None,
+            units: Vec::new(),
+            price: None,
+            hold_expires_at: None,
+            cancelling: false,
+            last_payment_failed: false,
+            payment_url: format!("{order_url}/pay"),
+            order_url,
+        };
+        if let Some(claim) = claim {
+            view.sale = Some(claim.sale);
+            view.item = Some(claim.item);
+            view.units = claim.units;
+            view.price = Some(claim.price);
+            view.hold_expires_at = Some(claim.hold_expires_at);
+        }
+        view
+    }
+
+    pub(super) fn of(app: &App, order: OrderRecord) -> Self {
+        let is_waiting = order.state == OrderState::AwaitingPayment;
+        let last = order.payments.last().map(|payment| payment.state);
+        Self {
+            state: order.state.as_str(),
+            sale: Some(order.sale),
+            item: Some(order.item),
+            units: order.units,
+            price: Some(order.price),
+            hold_expires_at: Some(order.hold_expires_at),
+            cancelling: is_waiting && order.ending == Some(EndReason::Cancel),
+            last_payment_failed: is_waiting && last == Some(PaymentState::Failed),
+            ..Self::placing(app, order.id, None)
+        }
+    }
+
+    fn found(app: &App, id: ClaimId, found: Found) -> Self {
+        match found {
+            Found::Order(order) => Self::of(app, *order),
+            Found::Placing(claim) => Self::placing(app, id, claim.map(|claim| *claim)),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "order.html")]
+struct OrderPage<'a> {
+    view: &'a OrderView,
+    item_name: String,
+    is_payable: bool,
+    is_moving: bool,
+}
+
+impl<'a> OrderPage<'a> {
+    fn of(app: &App, view: &'a OrderView) -> Self {
+        let sale = view.sale.as_ref().and_then(|sale| app.catalog.sale(sale));
+        let name = sale
+            .zip(view.item.as_ref())
+            .and_then(|(sale, item)| sale.definition.item(item).map(|item| item.name.clone()));
+        let is_payable = view.state == "awaiting_payment"
+            && !view.cancelling
+            && view.hold_expires_at.is_some_and(|at| app.now() < at);
+        Self {
+            item_name: name
+                .unwrap_or_else(|| view.item.as_ref().map(ToString::to_string).unwrap_or_default()),
+            is_moving: !is_payable && matches!(view.state, "placing" | "awaiting_payment" | "refund_due"),
+            is_payable,
+            view,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ShowQuery {
+    key: Option<String>,
+}
+
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    OrderPath(id): OrderPath,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let Query(query) = Query::<ShowQuery>::try_from_uri(&uri)
+        .map_err(|_| Problem::malformed("The address's query cannot be read."))?;
+    if let Some(key) = query.key {
+        if !app.access.opens(id, &key) {
+            return Err(no_such_order());
+        }
+        return page::see_other(&format!("/orders/{id}"), credentials::cookie_for(id, &key));
+    }
+    let grant = credentials::grant(&app, id, &headers)?;
+    let view = OrderView::found(&app, id, app.order(id, &grant, SHOW_WAIT).await?);
+    if wants_html(&headers) {
+        page::render(&OrderPage::of(&app, &view))
+    } else {
+        Ok(page::json(StatusCode::OK, &view))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// Checks a POST that says nothing but its address, and whether it wants a page.
+async fn read_nothing(app: &App, headers: &HeaderMap, request: Request) -> Result<bool, Problem> {
+    let kind = body_kind(headers)?;
+    if kind == Some(BodyKind::Form) {
+        credentials::check_same_site(app, headers)?;
+    }
+    read_body::<Nothing>(request).await?;
+    Ok(kind == Some(BodyKind::Form) || (kind.is_none() && wants_html(headers)))
+}
+
+#[derive(Serialize)]
+struct PayView {
+    redirect_url: String,
+}
+
+pub(super) async fn pay(
+    State(app): State<Arc<App>>,
+    OrderPath(id): OrderPath,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Problem> {
+    let grant = credentials::grant(&app, id, &headers)?;
+    let is_page = read_nothing(&app, &headers, request).await?;
+    let redirect_url = app.pay(id, &grant).await?;
+    if is_page {
+        page::see_other(&redirect_url, None)
+    } else {
+        Ok(page::json(StatusCode::OK, &PayView { redirect_url }))
+    }
+}
+
+#[derive(Serialize)]
+struct CancellingView {
+    cancelling: bool,
+}
+
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    OrderPath(id): OrderPath,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Problem> {
+    let grant = credentials::grant(&app, id, &headers)?;
+    let is_page = read_nothing(&app, &headers, request).await?;
+    let cancelled = app.cancel(id, &grant).await?;
+    if is_page {
+        return page::see_other(&format!("/orders/{id}"), None);
+    }
+    if cancelled.is_done {
+        let view = OrderView::of(&app, cancelled.order);
+        return Ok(page::json(StatusCode::OK, &view));
+    }
+    Ok(page::json(StatusCode::ACCEPTED, &CancellingView { cancelling: true }))
+}

@@ -1,0 +1,252 @@
+//! PURE: the rules. Each event is one function of the order before it.
+
+use lockgate_shared::{
+    clock::Timestamp,
+    gate::{CommitAnswer, ReleaseAnswer},
+};
+
+use super::{
+    ATTEMPTS_MAX, Anomaly, Decision, EndReason, GateSide, Intake, OrderEvent, OrderRecord, OrderState,
+    Refusal, Verdict,
+};
+use crate::{
+    payment::{self, Notice, PaymentId, PaymentRecord},
+    refund,
+};
+
+impl OrderRecord {
+    /// Ends an order that began to end, once no attempt can succeed any more.
+    fn end_if_unpayable(&mut self) {
+        let Some(reason) = self.ending else { return };
+        if self.state != OrderState::AwaitingPayment || self.open_payments().next().is_some() {
+            return;
+        }
+        self.state = match reason {
+            EndReason::Expire => OrderState::Expired,
+            EndReason::Cancel => OrderState::Cancelled,
+        };
+        if self.gate == GateSide::Held {
+            self.gate = GateSide::ReleaseDue;
+        }
+    }
+
+    fn begin_to_end(&mut self, reason: EndReason) {
+        self.ending.get_or_insert(reason);
+        self.end_if_unpayable();
+    }
+}
+
+/// Decides `event` for `order` at `now`.
+#[must_use]
+pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decision {
+    let mut after = order.clone();
+    let mut anomalies = Vec::new();
+    let verdict = match event {
+        OrderEvent::Pay { payment } => pay(&mut after, *payment, now),
+        OrderEvent::Started { payment, redirect_url } => started(&mut after, *payment, redirect_url, now),
+        OrderEvent::Notified(notice) => {
+            notified(&mut after, notice, now, &mut anomalies);
+            Verdict::Done
+        }
+        OrderEvent::Expire => {
+            expire(&mut after);
+            Verdict::Done
+        }
+        OrderEvent::Cancel => cancel(&mut after),
+        OrderEvent::Commit(answer) => {
+            committed(&mut after, *answer, &mut anomalies);
+            Verdict::Done
+        }
+        OrderEvent::Release(answer) => {
+            released(&mut after, *answer, &mut anomalies);
+            Verdict::Done
+        }
+        OrderEvent::Refunded { payment } => {
+            refund::refunded(&mut after, *payment);
+            Verdict::Done
+        }
+    };
+    Decision { verdict, after, anomalies }
+}
+
+/// What a record of the gate makes of an order that is there, or of none. `None`: nothing changes.
+///
+/// An order that is placed already ended is the tombstone of its claim: the claim's own record, if it comes later,
+/// finds it and changes nothing.
+#[must_use]
+pub fn place(before: Option<&OrderRecord>, intake: &Intake) -> Option<OrderRecord> {
+    let Some(before) = before else {
+        let ended_as = match intake {
+            Intake::Claimed(_) => None,
+            Intake::Expiring(_) => Some(GateSide::ReleaseDue),
+            Intake::Released(_) => Some(GateSide::Released),
+            // Only an order that was there can have had its units committed; one made up could not say who paid.
+            Intake::Committed(_) => return None,
+        };
+        let mut order = OrderRecord::placed(intake.placement());
+        if let Some(gate) = ended_as {
+            order.state = OrderState::Expired;
+            order.ending = Some(EndReason::Expire);
+            order.gate = gate;
+        }
+        return Some(order);
+    };
+    let mut after = before.clone();
+    match intake {
+        Intake::Claimed(_) => {}
+        Intake::Expiring(_) => expire(&mut after),
+        Intake::Committed(_) => {
+            if after.gate == GateSide::CommitDue {
+                after.gate = GateSide::Committed;
+            }
+        }
+        Intake::Released(_) => match after.gate {
+            GateSide::ReleaseDue => after.gate = GateSide::Released,
+            // Nobody but this order may free its units. It ends, and nobody can pay for what is gone.
+            GateSide::Held => after.begin_to_end(EndReason::Expire),
+            _ => {}
+        },
+    }
+    (after != *before).then_some(after)
+}
+
+/// The order of a claim whose units another live order owns: it ends at once, before any payment can exist.
+#[must_use]
+pub fn dispute(order: &OrderRecord) -> (OrderRecord, Anomaly) {
+    let mut after = order.clone();
+    after.state = OrderState::Cancelled;
+    after.ending = Some(EndReason::Cancel);
+    after.gate = GateSide::Disputed;
+    let anomaly = Anomaly {
+        payment: None,
+        kind: "unit_taken",
+        detail: "another live order owns a unit of this claim; cancelled before any payment, gate not told"
+            .into(),
+    };
+    (after, anomaly)
+}
+
+fn pay(order: &mut OrderRecord, payment: PaymentId, now: Timestamp) -> Verdict {
+    if let Some(refusal) = order.refuses_payment(now) {
+        return Verdict::Refused(refusal);
+    }
+    if let Some(open) = order.open_payments().next() {
+        return match &open.redirect_url {
+            Some(url) => Verdict::Resume { redirect_url: url.clone() },
+            None => Verdict::Start(open.id),
+        };
+    }
+    if order.payments.len() >= ATTEMPTS_MAX {
+        return Verdict::Refused(Refusal::TooManyAttempts);
+    }
+    if order.payments.iter().all(|attempt| attempt.id != payment) {
+        order.payments.push(PaymentRecord::open(payment, now));
+    }
+    Verdict::Start(payment)
+}
+
+fn started(order: &mut OrderRecord, payment: PaymentId, redirect_url: &str, now: Timestamp) -> Verdict {
+    let refusal = order.refuses_payment(now);
+    if let Some(attempt) = order.payments.iter_mut().find(|attempt| attempt.id == payment) {
+        attempt.redirect_url.get_or_insert_with(|| redirect_url.to_owned());
+    }
+    match refusal {
+        Some(refusal) => Verdict::Refused(refusal),
+        None => Verdict::Resume { redirect_url: redirect_url.to_owned() },
+    }
+}
+
+fn expire(order: &mut OrderRecord) {
+    match (order.state, order.gate) {
+        (OrderState::AwaitingPayment, _) => order.begin_to_end(EndReason::Expire),
+        // The gate still holds units that were decided on long ago, so it lost what it was told: tell it again.
+        (OrderState::Paid, GateSide::Committed) => order.gate = GateSide::CommitDue,
+        (_, GateSide::Released) if order.open_payments().next().is_none() => {
+            order.gate = GateSide::ReleaseDue;
+        }
+        _ => {}
+    }
+}
+
+fn cancel(order: &mut OrderRecord) -> Verdict {
+    match order.state {
+        OrderState::AwaitingPayment => {
+            order.begin_to_end(EndReason::Cancel);
+            Verdict::Done
+        }
+        OrderState::Cancelled => Verdict::Done,
+        OrderState::Paid => Verdict::Refused(Refusal::Paid),
+        OrderState::Expired | OrderState::RefundDue | OrderState::Refunded => match order.ending {
+            Some(EndReason::Cancel) => Verdict::Refused(Refusal::Cancelled),
+            _ => Verdict::Refused(Refusal::Expired),
+        },
+    }
+}
+
+fn notified(order: &mut OrderRecord, notice: &Notice, now: Timestamp, anomalies: &mut Vec<Anomaly>) {
+    let (id, price) = (order.id, order.price.clone());
+    let state = order.state;
+    let attempt = match order.payments.iter_mut().position(|attempt| attempt.id == notice.payment) {
+        Some(index) => &mut order.payments[index],
+        // The gateway signed for this order, so the attempt exists even if its row was lost.
+        None => order.payments.push_mut(PaymentRecord::open(notice.payment, now)),
+    };
+    let found = payment::apply(attempt, notice, id, &price, state);
+    anomalies.extend(found.anomaly);
+    match found.effect {
+        payment::Effect::Pays => {
+            order.state = OrderState::Paid;
+            order.ending = None;
+            order.gate = match order.gate {
+                GateSide::Disputed => GateSide::Disputed,
+                _ => GateSide::CommitDue,
+            };
+        }
+        payment::Effect::OwesRefund if matches!(state, OrderState::Expired | OrderState::Cancelled) => {
+            order.state = OrderState::RefundDue;
+        }
+        payment::Effect::OwesRefund if state == OrderState::Refunded => order.state = OrderState::RefundDue,
+        payment::Effect::OwesRefund | payment::Effect::Nothing => {}
+    }
+    order.end_if_unpayable();
+}
+
+fn committed(order: &mut OrderRecord, answer: CommitAnswer, anomalies: &mut Vec<Anomaly>) {
+    if order.gate != GateSide::CommitDue {
+        return;
+    }
+    match answer {
+        CommitAnswer::Committed => order.gate = GateSide::Committed,
+        CommitAnswer::Released => {
+            order.gate = GateSide::Released;
+            order.state = OrderState::RefundDue;
+            order.ending.get_or_insert(EndReason::Expire);
+            refund::owe_all(order);
+            anomalies.push(Anomaly {
+                payment: None,
+                kind: "paid_but_released",
+                detail: "the gate had given the units back before the commit; the money goes back".into(),
+            });
+        }
+        // A gate that does not know a paid claim has lost data. The order keeps its units and goes on asking.
+        CommitAnswer::NoSuchClaim => {}
+    }
+}
+
+fn released(order: &mut OrderRecord, answer: ReleaseAnswer, anomalies: &mut Vec<Anomaly>) {
+    if order.gate != GateSide::ReleaseDue {
+        return;
+    }
+    match answer {
+        ReleaseAnswer::Released | ReleaseAnswer::NoSuchClaim => order.gate = GateSide::Released,
+        ReleaseAnswer::Committed => {
+            order.gate = GateSide::Disputed;
+            anomalies.push(Anomaly {
+                payment: None,
+                kind: "ended_but_committed",
+                detail: "the gate had sold the units of an order that ended unpaid; they stay sold there"
+                    .into(),
+            });
+        }
+    }
+}

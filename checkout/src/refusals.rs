@@ -1,0 +1,81 @@
+//! What checkout says when it does not do what was asked: one place for every code.
+
+use http::StatusCode;
+use lockgate_shared::{clock::Timestamp, gate::ClaimAnswer, problem::Problem};
+
+use crate::order::Refusal;
+
+/// 404 `no_such_item`.
+pub(crate) fn no_such_item() -> Problem {
+    let detail =
+        "This sale has no such item. Its items are listed on the sale page and in the sale's status.";
+    Problem::new(StatusCode::NOT_FOUND, "no_such_item", detail)
+}
+
+/// 409 `sold_out`.
+pub(crate) fn sold_out(may_return: bool) -> Problem {
+    let detail = if may_return {
+        "Every unit is taken at this moment, but not all are paid for. Try again in a while."
+    } else {
+        "Every unit is sold."
+    };
+    Problem::conflict("sold_out", detail).with("may_return", may_return)
+}
+
+/// The gate's refusal of a claim.
+pub(crate) fn of_claim(answer: &ClaimAnswer, opens_at: Timestamp) -> Problem {
+    match answer {
+        ClaimAnswer::SoldOut { may_return } => sold_out(*may_return),
+        ClaimAnswer::LimitReached { limit, taken } => Problem::conflict(
+            "limit_reached",
+            format!("One account may have {limit} of this sale's units; this one has {taken} already."),
+        )
+        .with("limit", *limit)
+        .with("taken", *taken),
+        ClaimAnswer::NotOpen => Problem::conflict("not_open", "The sale takes no orders at this moment.")
+            .with("opens_at", opens_at.to_string()),
+        ClaimAnswer::Revoked => Problem::forbidden(
+            "token_revoked",
+            "The admissions of this sale were called back. Return to the queue page to see what to do next.",
+        ),
+        ClaimAnswer::NoSuchItem => no_such_item(),
+        ClaimAnswer::Held { .. } => Problem::internal(),
+    }
+}
+
+/// 422 `idempotency_mismatch`.
+pub(crate) fn idempotency_mismatch() -> Problem {
+    let detail = "This Idempotency-Key was used for another order. Use a new key for a new order.";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_mismatch", detail)
+}
+
+/// 409: the order takes no payment, or no cancellation.
+pub(crate) fn of_order(refusal: Refusal) -> Problem {
+    match refusal {
+        Refusal::Paid => Problem::conflict("order_paid", "This order is paid. Nothing is left to do."),
+        Refusal::Expired => Problem::conflict("order_expired", "The time to pay for this order is over."),
+        Refusal::Cancelled => Problem::conflict("order_cancelled", "This order was cancelled."),
+        Refusal::TooManyAttempts => Problem::conflict(
+            "too_many_attempts",
+            "Too many payments of this order failed. Cancel it and order again.",
+        ),
+    }
+}
+
+/// 503 `order_not_ready`.
+pub(crate) fn order_not_ready() -> Problem {
+    let detail = "Your units are held; the order is being written. Try again in a moment.";
+    Problem::unavailable("order_not_ready", detail).retry_after(1)
+}
+
+/// 404 `no_such_payment`.
+pub(crate) fn no_such_payment() -> Problem {
+    let detail = "There is no such payment. Open your order to see how it stands.";
+    Problem::new(StatusCode::NOT_FOUND, "no_such_payment", detail)
+}
+
+/// 403 `cross_site`.
+pub(crate) fn cross_site() -> Problem {
+    let detail = "This form was sent from another site. Open the page here and send it again.";
+    Problem::forbidden("cross_site", detail)
+}

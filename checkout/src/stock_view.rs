@@ -1,0 +1,208 @@
+//! What this process last saw of each sale's stock, to refuse what is sold out without asking anybody.
+//!
+//! A refusal must be safe: the picture is young, and the account neither holds nor bought anything, so there is no
+//! earlier claim of its own that its request could be repeating.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use futures::{StreamExt as _, stream};
+use lockgate_shared::{
+    catalog::{Catalog, StoredSale},
+    clock::{Clock, Timestamp},
+    gate::{GateClient, StockSnapshot},
+    ids::{AccountHash, ItemId, SaleId},
+};
+use tokio::{sync::watch, time::MissedTickBehavior};
+
+/// How often the picture is renewed.
+const REFRESH_EVERY: Duration = Duration::from_millis(250);
+/// An older picture refuses nobody.
+const AGE_MAX: Duration = Duration::from_secs(2);
+/// Most accounts remembered to have won here; beyond it the picture refuses nobody in that sale.
+const WINNERS_MAX: usize = 1_000_000;
+/// Sales asked about at the same time.
+const ASKED_AT_ONCE: usize = 16;
+
+/// The pictures.
+#[derive(Default)]
+pub struct StockView {
+    seen: ArcSwap<HashMap<SaleId, Arc<Seen>>>,
+    /// Who won through this process: the picture learns of it only with its next renewal, and forgets whoever
+    /// gives a unit back, although a repeated request must still find its claim.
+    winners: Mutex<HashMap<SaleId, HashSet<u64>>>,
+    /// How often units of a sale came back through this process: a picture asked for before that is out of date.
+    returns: Mutex<HashMap<SaleId, u64>>,
+}
+
+struct Seen {
+    stock: StockSnapshot,
+    holders: HashSet<u64>,
+    asked_at: Timestamp,
+}
+
+/// Why a claim needs no call to the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoldOut {
+    /// Whether held units may yet come back.
+    pub may_return: bool,
+}
+
+impl StockView {
+    /// Whether `item` is known to be sold out for `account` at `now`.
+    #[must_use]
+    pub fn sold_out(
+        &self,
+        sale: &SaleId,
+        item: &ItemId,
+        account: &AccountHash,
+        now: Timestamp,
+    ) -> Option<SoldOut> {
+        let seen = self.seen.load();
+        let seen = seen.get(sale)?;
+        let counts = seen.stock.item(item)?;
+        let is_young = now >= seen.asked_at && now.since(seen.asked_at) < AGE_MAX;
+        if !is_young || !seen.stock.sold_out(counts) || seen.holders.contains(&account.short()) {
+            return None;
+        }
+        let winners = self.winners.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_have_won =
+            winners.get(sale).is_some_and(|won| won.len() >= WINNERS_MAX || won.contains(&account.short()));
+        (!may_have_won).then(|| SoldOut {
+            may_return: if counts.available == 0 { counts.held > 0 } else { seen.stock.may_return() },
+        })
+    }
+
+    /// Remembers that `account` won something.
+    pub fn won(&self, sale: &SaleId, account: &AccountHash) {
+        let mut winners = self.winners.lock().unwrap_or_else(PoisonError::into_inner);
+        let won = winners.entry(sale.clone()).or_default();
+        if won.len() < WINNERS_MAX {
+            won.insert(account.short());
+        }
+    }
+
+    /// Units came back: what was seen before refuses nobody any more.
+    pub fn returned(&self, sale: &SaleId) {
+        let mut returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        *returns.entry(sale.clone()).or_default() += 1;
+        self.seen.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.remove(sale);
+            known
+        });
+    }
+
+    fn returns(&self, sale: &SaleId) -> u64 {
+        let returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        returns.get(sale).copied().unwrap_or_default()
+    }
+
+    /// Takes a picture that was asked for at `asked_at`, when units had come back `returns` times.
+    fn saw(&self, sale: &SaleId, stock: StockSnapshot, asked_at: Timestamp, returns: u64) {
+        let known = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(sale).copied().unwrap_or_default() != returns {
+            return;
+        }
+        let seen = Arc::new(Seen { holders: stock.holders.iter().copied().collect(), stock, asked_at });
+        self.seen.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.insert(sale.clone(), Arc::clone(&seen));
+            known
+        });
+    }
+
+    /// Renews the pictures of open sales until `stop`.
+    pub async fn run(
+        &self,
+        catalog: &Catalog,
+        gate: &GateClient,
+        clock: &dyn Clock,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut ticks = tokio::time::interval(REFRESH_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return,
+                _ = ticks.tick() => {}
+            }
+            let now = clock.now();
+            let open: Vec<SaleId> = catalog
+                .sales()
+                .iter()
+                .filter(|sale| is_open(sale, now))
+                .map(|sale| sale.definition.id.clone())
+                .collect();
+            stream::iter(open)
+                .for_each_concurrent(ASKED_AT_ONCE, |sale| async move {
+                    let (asked_at, returns) = (clock.now(), self.returns(&sale));
+                    // A picture that cannot be renewed grows old and then refuses nobody; the claim itself says
+                    // what is wrong.
+                    if let Ok(stock) = gate.stock(&sale).await {
+                        self.saw(&sale, stock, asked_at, returns);
+                    }
+                })
+                .await;
+        }
+    }
+}
+
+/// Whether claims are taken, by this process's clock. The gate has the last word.
+#[must_use]
+pub fn is_open(sale: &StoredSale, now: Timestamp) -> bool {
+    let definition = &sale.definition;
+    !sale.controls.closed && definition.opens_at <= now && now < definition.closes_at
+}
+
+#[cfg(test)]
+mod tests {
+    use lockgate_shared::gate::ItemStock;
+
+    use super::*;
+
+    fn stock(available: u32, held: u32, holders: &[u64]) -> StockSnapshot {
+        StockSnapshot {
+            items: vec![ItemStock {
+                item: "phone".parse().unwrap(),
+                stock: 10,
+                available,
+                held,
+                sold: 10 - available - held,
+            }],
+            total_left: None,
+            holders: holders.to_vec(),
+        }
+    }
+
+    #[test]
+    fn refuses_only_strangers_and_only_while_young() {
+        let view = StockView::default();
+        let (sale, item): (SaleId, ItemId) = ("demo".parse().unwrap(), "phone".parse().unwrap());
+        let [holder, winner, stranger] = [1, 2, 3].map(|n| AccountHash::from_bytes([n; 16]));
+        let at = Timestamp::from_seconds(1_000);
+        let asks = |account| view.sold_out(&sale, &item, account, at);
+        assert_eq!(asks(&stranger), None, "nothing was seen yet");
+        view.saw(&sale, stock(1, 2, &[]), at, 0);
+        assert_eq!(asks(&stranger), None, "a unit is free");
+        view.saw(&sale, stock(0, 2, &[holder.short()]), at, 0);
+        view.won(&sale, &winner);
+        assert_eq!(asks(&stranger), Some(SoldOut { may_return: true }));
+        assert_eq!(asks(&holder), None, "its retry must find its hold");
+        assert_eq!(asks(&winner), None, "its retry must find its hold");
+        view.saw(&sale, stock(0, 0, &[]), at, 0);
+        assert_eq!(asks(&stranger), Some(SoldOut { may_return: false }));
+        assert_eq!(view.sold_out(&sale, &item, &stranger, at.plus_seconds(2)), None, "too old");
+        assert_eq!(view.sold_out(&sale, &item, &stranger, at.minus_seconds(1)), None, "a clock set back");
+        view.returned(&sale);
+        assert_eq!(asks(&stranger), None, "a unit came back");
+        view.saw(&sale, stock(0, 0, &[]), at, 0);
+        assert_eq!(asks(&stranger), None, "asked before it came back");
+        view.saw(&sale, stock(0, 0, &[]), at, 1);
+        assert_eq!(asks(&stranger), Some(SoldOut { may_return: false }));
+    }
+}

@@ -1,0 +1,334 @@
+//! One behaviour for every store: the same scenarios on the model, SQLite and PostgreSQL.
+
+use std::sync::Arc;
+
+use lockgate_shared::{
+    gate::{CommitAnswer, ReleaseAnswer},
+    ids::AccountHash,
+    store::{postgres::connect, sqlite::Sqlite},
+    testing::PrivatePostgres,
+};
+use uuid::Uuid;
+
+use super::{
+    model::ModelStore,
+    postgres::{ORDERS_POSTGRES, PostgresStore},
+    sqlite::{ORDERS_SQLITE, SqliteStore},
+    *,
+};
+use crate::{
+    order::{EndReason, Placement, Refusal, Step, Verdict},
+    payment::{Money, Outcome, PaymentState},
+};
+
+pub(super) const NOW: i64 = 1_800_000_000;
+
+pub(super) fn now() -> Timestamp {
+    Timestamp::from_seconds(NOW)
+}
+
+pub(super) fn sale() -> SaleId {
+    "demo".parse().unwrap()
+}
+
+pub(super) fn order_id(n: u8) -> ClaimId {
+    ClaimId::from(Uuid::from_bytes([n; 16]))
+}
+
+pub(super) fn payment_id(n: u8) -> PaymentId {
+    PaymentId::from(Uuid::from_bytes([n; 16]))
+}
+
+pub(super) fn price() -> Money {
+    Money { amount: 998, currency: "EUR".into() }
+}
+
+pub(super) fn claim(n: u8, units: &[u32]) -> Placement {
+    Placement {
+        order: order_id(n),
+        sale: sale(),
+        account: AccountHash::from_bytes([n; 16]),
+        item: "phone".parse().unwrap(),
+        units: units.to_vec(),
+        price: price(),
+        email: n.is_multiple_of(2).then(|| format!("{n}@example.org")),
+        claimed_at: now(),
+        hold_expires_at: now().plus_seconds(600),
+    }
+}
+
+pub(super) fn notice(payment: u8, order: Option<u8>, outcome: Outcome) -> Notice {
+    Notice { payment: payment_id(payment), order: order.map(order_id), outcome }
+}
+
+async fn place(store: &dyn Store, batch: &[Intake]) -> Placed {
+    store.place(&sale(), batch, &[], now()).await.unwrap()
+}
+
+async fn claimed(store: &dyn Store, n: u8, units: &[u32]) -> Placed {
+    place(store, &[Intake::Claimed(claim(n, units))]).await
+}
+
+async fn decide(store: &dyn Store, n: u8, event: OrderEvent) -> Decision {
+    store.decide(order_id(n), &event, now()).await.unwrap().unwrap()
+}
+
+async fn order(store: &dyn Store, n: u8) -> OrderRecord {
+    store.order(order_id(n)).await.unwrap().unwrap()
+}
+
+async fn pay(store: &dyn Store, n: u8, payment: u8) -> Verdict {
+    let event = OrderEvent::Pay { payment: payment_id(payment) };
+    decide(store, n, event).await.verdict
+}
+
+async fn m10_a_claim_taken_in_twice_is_one_order(store: &dyn Store) {
+    let first = claimed(store, 1, &[4, 5]).await;
+    assert_eq!(first.changed, [OrderRecord::placed(&claim(1, &[4, 5]))]);
+    assert_eq!(claimed(store, 1, &[4, 5]).await, Placed::default());
+    let twice = [Intake::Claimed(claim(2, &[6])), Intake::Claimed(claim(2, &[6]))];
+    assert_eq!(place(store, &twice).await.changed.len(), 1);
+    assert_eq!(order(store, 1).await, OrderRecord::placed(&claim(1, &[4, 5])));
+    assert_eq!(store.order(order_id(3)).await.unwrap(), None);
+}
+
+async fn an_order_is_paid_and_committed(store: &dyn Store) {
+    claimed(store, 1, &[4]).await;
+    assert_eq!(pay(store, 1, 7).await, Verdict::Start(payment_id(7)));
+    let started =
+        OrderEvent::Started { payment: payment_id(7), redirect_url: "https://pay.example/7".into() };
+    decide(store, 1, started).await;
+    assert!(matches!(pay(store, 1, 8).await, Verdict::Resume { .. }));
+    assert_eq!(store.order_of(payment_id(7)).await.unwrap(), Some(order_id(1)));
+    assert_eq!(store.order_of(payment_id(8)).await.unwrap(), None);
+    let news = notice(7, Some(1), Outcome::Paid(price()));
+    let applied = store.notify("g", "e1", &news, now()).await.unwrap();
+    assert!(matches!(applied, Notified::Applied(_)));
+    let unsettled = store.unsettled(None, now()).await.unwrap();
+    assert_eq!(unsettled[0].steps(), [Step::Commit]);
+    decide(store, 1, OrderEvent::Commit(CommitAnswer::Committed)).await;
+    let paid = order(store, 1).await;
+    assert_eq!((paid.state, paid.gate), (OrderState::Paid, GateSide::Committed));
+    assert_eq!(paid.payments[0].redirect_url.as_deref(), Some("https://pay.example/7"));
+    assert_eq!(paid.payments[0].paid, Some(price()));
+    assert!(store.unsettled(None, now()).await.unwrap().is_empty());
+}
+
+async fn m1_a_notification_before_its_order_waits_for_it(store: &dyn Store) {
+    let news = notice(7, Some(1), Outcome::Paid(price()));
+    assert_eq!(store.notify("g", "e1", &news, now()).await.unwrap(), Notified::Parked);
+    assert_eq!(store.notify("g", "e1", &news, now()).await.unwrap(), Notified::Duplicate);
+    let committed = [Intake::Committed(claim(1, &[4]))];
+    assert_eq!(place(store, &committed).await, Placed::default());
+    let placed = claimed(store, 1, &[4]).await;
+    assert_eq!(placed.changed[0].state, OrderState::Paid);
+    assert_eq!(order(store, 1).await.state, OrderState::Paid);
+    assert_eq!(store.order_of(payment_id(7)).await.unwrap(), Some(order_id(1)));
+    assert_eq!(store.notify("g", "e1", &news, now()).await.unwrap(), Notified::Duplicate);
+}
+
+async fn m3_a_notification_that_comes_again_is_applied_once(store: &dyn Store) {
+    claimed(store, 1, &[4]).await;
+    pay(store, 1, 7).await;
+    let news = notice(7, Some(1), Outcome::Paid(price()));
+    assert!(matches!(store.notify("g", "e1", &news, now()).await.unwrap(), Notified::Applied(_)));
+    for _ in 0..4 {
+        assert_eq!(store.notify("g", "e1", &news, now()).await.unwrap(), Notified::Duplicate);
+    }
+    // The same news under another id, or by another gateway, is news again, and changes nothing.
+    let before = order(store, 1).await;
+    for (gateway, event) in [("g", "e2"), ("h", "e1")] {
+        assert!(matches!(store.notify(gateway, event, &news, now()).await.unwrap(), Notified::Applied(_)));
+    }
+    assert_eq!(order(store, 1).await, before);
+}
+
+async fn m4_a_failure_after_success_stays_paid(store: &dyn Store) {
+    claimed(store, 1, &[4]).await;
+    pay(store, 1, 7).await;
+    for (event, outcome) in [("e1", Outcome::Paid(price())), ("e2", Outcome::Failed)] {
+        store.notify("g", event, &notice(7, Some(1), outcome), now()).await.unwrap();
+    }
+    assert_eq!(order(store, 1).await.state, OrderState::Paid);
+}
+
+async fn m7_a_payment_that_names_another_order_goes_back(store: &dyn Store) {
+    claimed(store, 1, &[4]).await;
+    claimed(store, 2, &[5]).await;
+    pay(store, 1, 7).await;
+    let news = notice(7, Some(2), Outcome::Paid(price()));
+    let Notified::Applied(decision) = store.notify("g", "e1", &news, now()).await.unwrap() else {
+        panic!("not applied");
+    };
+    assert_eq!(decision.after.id, order_id(1), "the attempt's own order answers for it");
+    assert_eq!(decision.anomalies[0].kind, "wrong_order");
+    assert_eq!(order(store, 1).await.payments[0].state, PaymentState::RefundDue);
+    assert_eq!(order(store, 2).await, OrderRecord::placed(&claim(2, &[5])));
+}
+
+async fn m13_a_unit_has_one_live_owner(store: &dyn Store) {
+    claimed(store, 1, &[4]).await;
+    let second = claimed(store, 2, &[3, 4]).await;
+    assert_eq!(second.anomalies[0].1.kind, "unit_taken");
+    assert_eq!(second.changed[0].gate, GateSide::Disputed);
+    let refused = pay(store, 2, 7).await;
+    assert_eq!(refused, Verdict::Refused(Refusal::Cancelled), "before any payment exists");
+    // Unit 3 was not taken by the disputed order, and unit 4 is free once the first order ends.
+    assert!(claimed(store, 3, &[3]).await.anomalies.is_empty());
+    decide(store, 1, OrderEvent::Cancel).await;
+    assert!(claimed(store, 4, &[4]).await.anomalies.is_empty());
+    let elsewhere = Placement { sale: "other".parse().unwrap(), ..claim(5, &[4]) };
+    assert!(place(store, &[Intake::Claimed(elsewhere)]).await.anomalies.is_empty());
+}
+
+async fn an_order_ends_when_its_hold_does(store: &dyn Store) {
+    claimed(store, 1, &[4]).await;
+    pay(store, 1, 7).await;
+    place(store, &[Intake::Expiring(claim(1, &[4]))]).await;
+    let ending = order(store, 1).await;
+    assert_eq!((ending.state, ending.ending), (OrderState::AwaitingPayment, Some(EndReason::Expire)));
+    let unsettled = store.unsettled(None, now()).await.unwrap();
+    assert_eq!(unsettled[0].steps(), [Step::CancelPayment(payment_id(7))]);
+    decide(store, 1, OrderEvent::Notified(notice(7, None, Outcome::Unpayable))).await;
+    decide(store, 1, OrderEvent::Release(ReleaseAnswer::Released)).await;
+    let ended = order(store, 1).await;
+    assert_eq!((ended.state, ended.gate), (OrderState::Expired, GateSide::Released));
+    place(store, &[Intake::Released(claim(1, &[4]))]).await;
+    assert_eq!(order(store, 1).await, ended);
+}
+
+async fn h3_an_end_that_comes_before_its_claim_is_a_tombstone(store: &dyn Store) {
+    place(store, &[Intake::Expiring(claim(1, &[4]))]).await;
+    assert_eq!(order(store, 1).await.steps(), [Step::Release]);
+    assert_eq!(claimed(store, 1, &[4]).await, Placed::default());
+    assert!(claimed(store, 2, &[4]).await.anomalies.is_empty(), "it owns nothing");
+}
+
+async fn m11_dead_letters_are_kept_and_the_rest_flows(store: &dyn Store) {
+    let dead = [DeadLetter { event: "9-0".into(), problem: "field 'kind' is unknown".into() }];
+    let batch = [Intake::Claimed(claim(1, &[4]))];
+    for _ in 0..2 {
+        store.place(&sale(), &batch, &dead, now()).await.unwrap();
+    }
+    assert!(store.order(order_id(1)).await.unwrap().is_some());
+}
+
+async fn unsettled_orders_come_by_pages_and_overdue_ones_with_them(store: &dyn Store) {
+    for n in 1..=4 {
+        claimed(store, n, &[u32::from(n)]).await;
+    }
+    decide(store, 3, OrderEvent::Cancel).await;
+    decide(store, 1, OrderEvent::Cancel).await;
+    let ids = async |after: Option<u8>, at: Timestamp| {
+        let page = store.unsettled(after.map(order_id), at).await.unwrap();
+        page.iter().map(|order| order.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(None, now()).await, [order_id(1), order_id(3)]);
+    assert_eq!(ids(Some(1), now()).await, [order_id(3)]);
+    let late = now().plus_seconds(601 + OVERDUE_SECONDS);
+    assert_eq!(ids(None, late).await, [1, 2, 3, 4].map(order_id));
+    assert_eq!(ids(Some(3), late).await, [order_id(4)]);
+}
+
+async fn books_count_by_item_and_state(store: &dyn Store) {
+    claimed(store, 1, &[1, 2]).await;
+    claimed(store, 2, &[3]).await;
+    claimed(store, 3, &[4]).await;
+    decide(store, 2, OrderEvent::Cancel).await;
+    pay(store, 3, 7).await;
+    decide(store, 3, OrderEvent::Notified(notice(7, None, Outcome::Paid(price())))).await;
+    decide(store, 3, OrderEvent::Commit(CommitAnswer::Committed)).await;
+    let books = store.books(&sale()).await.unwrap();
+    let phone = &books[&"phone".parse::<ItemId>().unwrap()];
+    assert_eq!((phone.held, phone.sold), (3, 1), "cancelled, but the gate was not told yet");
+    assert_eq!(phone.orders.values().sum::<u64>(), 3);
+    assert_eq!(phone.orders[&OrderState::Cancelled], 1);
+    assert!(store.books(&"other".parse().unwrap()).await.unwrap().is_empty());
+    store.ping().await.unwrap();
+}
+
+async fn what_is_not_there_is_not_decided(store: &dyn Store) {
+    let nothing = store.decide(order_id(1), &OrderEvent::Cancel, now()).await.unwrap();
+    assert_eq!(nothing, None);
+}
+
+async fn m2_many_at_once_make_one_transition(store: &Arc<dyn Store>) {
+    claimed(&**store, 1, &[4]).await;
+    pay(&**store, 1, 7).await;
+    let tasks: Vec<_> = (0..12)
+        .map(|n| {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                let news = notice(7, Some(1), Outcome::Paid(price()));
+                match n % 3 {
+                    0 => store.notify("g", "e1", &news, now()).await.map(drop),
+                    1 => store.decide(order_id(1), &OrderEvent::Notified(news), now()).await.map(drop),
+                    _ => store.place(&sale(), &[Intake::Claimed(claim(1, &[4]))], &[], now()).await.map(drop),
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let paid = order(&**store, 1).await;
+    assert_eq!((paid.state, paid.payments.len()), (OrderState::Paid, 1));
+}
+
+macro_rules! scenarios {
+    ($($name:ident),+ $(,)?) => {
+        mod on_the_model {
+            use super::*;
+            $(#[tokio::test] async fn $name() { super::$name(&ModelStore::default()).await; })+
+        }
+        mod on_sqlite {
+            use super::*;
+            $(#[tokio::test] async fn $name() {
+                let dir = tempfile::tempdir().unwrap();
+                super::$name(&sqlite(&dir)).await;
+            })+
+        }
+        #[tokio::test(flavor = "multi_thread")]
+        async fn every_scenario_on_postgres() {
+            let server = PrivatePostgres::start().await;
+            $(
+                println!("{}", stringify!($name));
+                $name(&postgres(&server, stringify!($name)).await).await;
+            )+
+            let store: Arc<dyn Store> = Arc::new(postgres(&server, "at_once").await);
+            m2_many_at_once_make_one_transition(&store).await;
+        }
+    };
+}
+
+pub(super) fn sqlite(dir: &tempfile::TempDir) -> SqliteStore {
+    SqliteStore::new(Sqlite::open(&dir.path().join("o.db"), &[("orders", ORDERS_SQLITE)]).unwrap())
+}
+
+pub(super) async fn postgres(server: &PrivatePostgres, schema: &str) -> PostgresStore {
+    let url = server.schema(schema).await;
+    PostgresStore::new(connect(&url, &[("orders", ORDERS_POSTGRES)]).await.unwrap())
+}
+
+scenarios!(
+    m10_a_claim_taken_in_twice_is_one_order,
+    an_order_is_paid_and_committed,
+    m1_a_notification_before_its_order_waits_for_it,
+    m3_a_notification_that_comes_again_is_applied_once,
+    m4_a_failure_after_success_stays_paid,
+    m7_a_payment_that_names_another_order_goes_back,
+    m13_a_unit_has_one_live_owner,
+    an_order_ends_when_its_hold_does,
+    h3_an_end_that_comes_before_its_claim_is_a_tombstone,
+    m11_dead_letters_are_kept_and_the_rest_flows,
+    unsettled_orders_come_by_pages_and_overdue_ones_with_them,
+    books_count_by_item_and_state,
+    what_is_not_there_is_not_decided,
+);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m2_many_at_once_make_one_transition_on_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(sqlite(&dir));
+    m2_many_at_once_make_one_transition(&store).await;
+}

@@ -1,0 +1,156 @@
+//! Where orders are kept.
+//!
+//! A verb loads the order, lets the pure rule decide ([`crate::order`]), writes what changed and commits, in one
+//! transaction. Back ends: [`sqlite`], [`postgres`], and [`model`], which the others answer like.
+
+pub mod model;
+pub mod postgres;
+mod rows;
+pub mod sqlite;
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod sequences;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    clock::Timestamp,
+    ids::{ClaimId, ItemId, SaleId},
+    store::StoreError,
+};
+
+use crate::{
+    order::{Anomaly, Decision, GateSide, Intake, OrderEvent, OrderRecord, OrderState},
+    payment::{Notice, PaymentId},
+};
+
+/// Most orders one call of [`Store::unsettled`] answers.
+pub const UNSETTLED_MAX: usize = 256;
+/// An order nobody ended although its hold fell due this long ago counts as unsettled: the gate's word was lost.
+pub const OVERDUE_SECONDS: u64 = 30;
+
+/// A gate's record that no order can be made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Its id in the event log.
+    pub event: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// What a batch of the gate's records came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// The orders that were made or changed, in the order of the batch.
+    pub changed: Vec<OrderRecord>,
+    /// What should not have happened.
+    pub anomalies: Vec<(ClaimId, Anomaly)>,
+}
+
+/// What became of a signed notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notified {
+    /// It was applied to its order.
+    Applied(Box<Decision>),
+    /// Its order is not there yet; it is kept and applied when the order comes.
+    Parked,
+    /// It came before.
+    Duplicate,
+}
+
+/// The orders of one item.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ItemBooks {
+    /// Orders by state.
+    pub orders: BTreeMap<OrderState, u64>,
+    /// Units the gate should hold: of live orders, and of ended ones it was not yet told about.
+    pub held: u64,
+    /// Units the gate should have sold.
+    pub sold: u64,
+}
+
+impl ItemBooks {
+    /// Counts `orders` orders with `units` units together that stand alike.
+    pub fn count(&mut self, state: OrderState, gate: GateSide, orders: u64, units: u64) {
+        *self.orders.entry(state).or_default() += orders;
+        match gate {
+            GateSide::Held | GateSide::CommitDue | GateSide::ReleaseDue => self.held += units,
+            GateSide::Committed => self.sold += units,
+            GateSide::Released | GateSide::Disputed => {}
+        }
+    }
+}
+
+/// Keeps orders, their payments and what was notified.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Makes orders of what the gate recorded, all or none of the batch; `dead` is written down with it.
+    /// Notifications that were parked for an order are applied as soon as it is there.
+    ///
+    /// # Errors
+    /// The store broke; repeating the batch is safe.
+    async fn place(
+        &self,
+        sale: &SaleId,
+        batch: &[Intake],
+        dead: &[DeadLetter],
+        now: Timestamp,
+    ) -> Result<Placed, StoreError>;
+
+    /// Decides `event` for an order and writes what changed; `None` when there is no such order.
+    ///
+    /// # Errors
+    /// The store broke; repeating the call is safe.
+    async fn decide(
+        &self,
+        order: ClaimId,
+        event: &OrderEvent,
+        now: Timestamp,
+    ) -> Result<Option<Decision>, StoreError>;
+
+    /// Applies a signed notification, once for each event id of `gateway`.
+    ///
+    /// # Errors
+    /// The store broke; repeating the call is safe.
+    async fn notify(
+        &self,
+        gateway: &str,
+        event: &str,
+        notice: &Notice,
+        now: Timestamp,
+    ) -> Result<Notified, StoreError>;
+
+    /// One order.
+    ///
+    /// # Errors
+    /// The store broke.
+    async fn order(&self, order: ClaimId) -> Result<Option<OrderRecord>, StoreError>;
+
+    /// The order an attempt belongs to.
+    ///
+    /// # Errors
+    /// The store broke.
+    async fn order_of(&self, payment: PaymentId) -> Result<Option<ClaimId>, StoreError>;
+
+    /// Up to [`UNSETTLED_MAX`] orders with work left, or overdue at `now`, by id, after `after`.
+    ///
+    /// # Errors
+    /// The store broke.
+    async fn unsettled(&self, after: Option<ClaimId>, now: Timestamp)
+    -> Result<Vec<OrderRecord>, StoreError>;
+
+    /// A sale's orders counted.
+    ///
+    /// # Errors
+    /// The store broke.
+    async fn books(&self, sale: &SaleId) -> Result<BTreeMap<ItemId, ItemBooks>, StoreError>;
+
+    /// Whether the store answers.
+    ///
+    /// # Errors
+    /// It does not.
+    async fn ping(&self) -> Result<(), StoreError>;
+}
