@@ -109,7 +109,12 @@ mod tests {
     fn what_is_under_way_between_gate_and_orders_counts_where_it_is() {
         let (sale, item): (SaleId, ItemId) = ("demo".parse().unwrap(), "phone".parse().unwrap());
         let counts = ItemStock { item: item.clone(), stock: 10, available: 4, held: 4, sold: 2 };
-        let stock = StockSnapshot { items: vec![counts], total_left: None, holders: Vec::new() };
+        let stock = StockSnapshot {
+            items: vec![counts],
+            total_left: None,
+            claimants: Vec::new(),
+            too_many_claimants: false,
+        };
         let mut books = ItemBooks::default();
         books.count(OrderState::Paid, GateSide::Committed, 2, 2);
         books.count(OrderState::Paid, GateSide::CommitDue, 1, 1);

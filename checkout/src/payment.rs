@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
-use lockgate_shared::{clock::Timestamp, ids::ClaimId};
+use lockgate_shared::{clock::Timestamp, ids::ClaimId, wording::price_text};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -60,22 +60,8 @@ pub struct Money {
 }
 
 impl fmt::Display for Money {
-    /// `499.00 EUR`. Currencies without minor units are shown in their own unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = match self.currency.as_str() {
-            "BIF" | "CLP" | "DJF" | "GNF" | "ISK" | "JPY" | "KMF" | "KRW" | "PYG" | "RWF" | "UGX" | "UYI"
-            | "VND" | "VUV" | "XAF" | "XOF" | "XPF" => 0,
-            "BHD" | "IQD" | "JOD" | "KWD" | "LYD" | "OMR" | "TND" => 3,
-            _ => 2,
-        };
-        if digits == 0 {
-            return write!(f, "{} {}", self.amount, self.currency);
-        }
-        let unit = 10_u64.pow(digits);
-        let (whole, part) = (self.amount.unsigned_abs() / unit, self.amount.unsigned_abs() % unit);
-        let sign = if self.amount < 0 { "-" } else { "" };
-        let width = digits as usize;
-        write!(f, "{sign}{whole}.{part:0width$} {}", self.currency)
+        f.write_str(&price_text(self.amount, &self.currency))
     }
 }
 

@@ -73,9 +73,3 @@ pub(crate) fn no_such_payment() -> Problem {
     let detail = "There is no such payment. Open your order to see how it stands.";
     Problem::new(StatusCode::NOT_FOUND, "no_such_payment", detail)
 }
-
-/// 403 `cross_site`.
-pub(crate) fn cross_site() -> Problem {
-    let detail = "This form was sent from another site. Open the page here and send it again.";
-    Problem::forbidden("cross_site", detail)
-}

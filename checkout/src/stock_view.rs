@@ -41,7 +41,7 @@ pub struct StockView {
 
 struct Seen {
     stock: StockSnapshot,
-    holders: HashSet<u64>,
+    claimants: HashSet<u64>,
     asked_at: Timestamp,
 }
 
@@ -66,7 +66,9 @@ impl StockView {
         let seen = seen.get(sale)?;
         let counts = seen.stock.item(item)?;
         let is_young = now >= seen.asked_at && now.since(seen.asked_at) < AGE_MAX;
-        if !is_young || !seen.stock.sold_out(counts) || seen.holders.contains(&account.short()) {
+        let says_who = !seen.stock.too_many_claimants;
+        if !is_young || !says_who || !seen.stock.sold_out(counts) || seen.claimants.contains(&account.short())
+        {
             return None;
         }
         let winners = self.winners.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +110,7 @@ impl StockView {
         if known.get(sale).copied().unwrap_or_default() != returns {
             return;
         }
-        let seen = Arc::new(Seen { holders: stock.holders.iter().copied().collect(), stock, asked_at });
+        let seen = Arc::new(Seen { claimants: stock.claimants.iter().copied().collect(), stock, asked_at });
         self.seen.rcu(|known| {
             let mut known = HashMap::clone(known);
             known.insert(sale.clone(), Arc::clone(&seen));
@@ -165,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn stock(available: u32, held: u32, holders: &[u64]) -> StockSnapshot {
+    fn stock(available: u32, held: u32, claimants: &[u64]) -> StockSnapshot {
         StockSnapshot {
             items: vec![ItemStock {
                 item: "phone".parse().unwrap(),
@@ -175,7 +177,8 @@ mod tests {
                 sold: 10 - available - held,
             }],
             total_left: None,
-            holders: holders.to_vec(),
+            claimants: claimants.to_vec(),
+            too_many_claimants: false,
         }
     }
 

@@ -23,8 +23,8 @@ use lockgate_checkout::{
 };
 use lockgate_shared::{
     clock::Timestamp,
-    gate::GateError,
     ids::{ClaimId, ItemId, SaleId},
+    service_call::CallError,
     store::StoreError,
     testing::eventually,
 };
@@ -53,19 +53,19 @@ fn over(wire: &Arc<Wire>) -> Option<Wrap> {
     }))
 }
 
-async fn pass(wire: &Wire, router: Router, request: Request<Body>) -> Result<Response<Body>, GateError> {
+async fn pass(wire: &Wire, router: Router, request: Request<Body>) -> Result<Response<Body>, CallError> {
     let is_claim = request.uri().path().ends_with("/claims");
     if is_claim {
         wire.claims.fetch_add(1, Ordering::SeqCst);
     }
     wire.calls.fetch_add(1, Ordering::SeqCst);
     if wire.is_cut.load(Ordering::SeqCst) {
-        return Err(GateError::Unavailable("the wire is cut".into()));
+        return Err(CallError::Unreached("the wire is cut".into()));
     }
     let answer = router.oneshot(request).await.map_err(|never| match never {})?;
     let loses = |left: u64| left.checked_sub(1);
     if is_claim && wire.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, loses).is_ok() {
-        return Err(GateError::Unknown("the reply was lost".into()));
+        return Err(CallError::Lost("the reply was lost".into()));
     }
     Ok(answer)
 }

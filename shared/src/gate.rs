@@ -1,22 +1,19 @@
-//! The stock gate as its callers see it: the messages, and [`GateClient`], one boxed tower service of HTTP requests.
+//! The stock gate as its callers see it: the messages, and [`GateClient`], which calls it.
 //!
-//! Scaled out, the service is an HTTP client; in the all-in-one it is the gate's own router. There is no second
-//! implementation. A refusal is a value ([`ClaimAnswer`]); [`GateError`] means the gate could not be asked or its
+//! A refusal is a value ([`ClaimAnswer`]); [`GateError`] means the gate could not be asked or its
 //! answer was lost.
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
+use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
     clock::{Clock, Timestamp},
     ids::{AccountHash, ClaimId, ItemId, SaleId},
-    limits::{INTERNAL_BODY_BYTES_MAX, STORE_CALL_MS_MAX},
+    limits::STORE_CALL_MS_MAX,
     problem::Problem,
+    service_call::{CallError, ServiceCaller, Transport},
     service_token::ServiceSigner,
 };
 
@@ -153,9 +150,11 @@ pub struct StockSnapshot {
     pub items: Vec<ItemStock>,
     /// Units that may still be claimed under the sale-wide limit; `None` without one.
     pub total_left: Option<u32>,
-    /// Short hashes of the accounts that hold or bought, once an item is sold out (see
-    /// [`AccountHash::short`]); empty before.
-    pub holders: Vec<u64>,
+    /// Short hashes of the accounts that have ever claimed, once an item is sold out (see [`AccountHash::short`]);
+    /// empty before. They are still let through to the gate, which answers a repeated claim as it did the first time.
+    pub claimants: Vec<u64>,
+    /// Whether there are more than [`CLAIMANTS_MAX`](crate::limits::CLAIMANTS_MAX), so that none are listed and nobody can be refused by this.
+    pub too_many_claimants: bool,
 }
 
 impl StockSnapshot {
@@ -203,32 +202,26 @@ impl From<GateError> for Problem {
     }
 }
 
-/// The transport: anything that answers an HTTP request.
-pub type GateService = BoxCloneSyncService<Request<axum::body::Body>, Response<axum::body::Body>, GateError>;
-
 /// Calls the gate.
 #[derive(Clone)]
 pub struct GateClient {
-    service: GateService,
-    signer: Arc<ServiceSigner>,
-    clock: Arc<dyn Clock>,
+    caller: ServiceCaller,
 }
 
+/// Longest one call may take: the gate's own store call, and the way there and back.
+const CALL_LIMIT: Duration = Duration::from_millis(STORE_CALL_MS_MAX + 500);
+
 impl GateClient {
-    /// A client over `service`, signing with `signer` (made for [`AUDIENCE`]).
+    /// A client over any transport, signing with `signer` (made for [`AUDIENCE`]).
     #[must_use]
-    pub fn new(service: GateService, signer: Arc<ServiceSigner>, clock: Arc<dyn Clock>) -> Self {
-        Self { service, signer, clock }
+    pub fn new(transport: Transport, signer: Arc<ServiceSigner>, clock: Arc<dyn Clock>) -> Self {
+        Self { caller: ServiceCaller::new(transport, signer, clock, CALL_LIMIT) }
     }
 
     /// A client over the gate's own router, in the same process.
     #[must_use]
     pub fn in_process(router: axum::Router, signer: Arc<ServiceSigner>, clock: Arc<dyn Clock>) -> Self {
-        let service =
-            ServiceExt::<Request<axum::body::Body>>::map_err(router, |never: std::convert::Infallible| {
-                match never {}
-            });
-        Self::new(BoxCloneSyncService::new(service), signer, clock)
+        Self { caller: ServiceCaller::in_process(router, signer, clock, CALL_LIMIT) }
     }
 
     /// A client over HTTP to a gate at `base` (such as `http://gate:8081`).
@@ -236,16 +229,7 @@ impl GateClient {
     /// # Errors
     /// The HTTP client cannot be built.
     pub fn over_http(base: &str, signer: Arc<ServiceSigner>, clock: Arc<dyn Clock>) -> Result<Self, String> {
-        let client = reqwest::Client::builder()
-            .timeout(Duration::from_millis(STORE_CALL_MS_MAX))
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .build()
-            .map_err(|error| error.to_string())?;
-        let base: Arc<str> = base.trim_end_matches('/').into();
-        let service = tower::service_fn(move |request| send(client.clone(), Arc::clone(&base), request));
-        Ok(Self::new(BoxCloneSyncService::new(service), signer, clock))
+        Ok(Self { caller: ServiceCaller::over_http(base, signer, clock, CALL_LIMIT)? })
     }
 
     /// Claims units. A lost answer is asked for once more with the same claim id, so that a reply lost on the way
@@ -299,74 +283,33 @@ impl GateClient {
         path: &str,
         body: Option<&B>,
     ) -> Result<A, GateError> {
-        let unavailable = |error: &dyn std::fmt::Display| GateError::Unavailable(error.to_string());
-        let token = self.signer.token(self.clock.now()).map_err(|error| unavailable(&error))?;
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::AUTHORIZATION, format!("Bearer {}", token.1));
-        let body = match body {
-            Some(body) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
-                axum::body::Body::from(serde_json::to_vec(body).map_err(|error| unavailable(&error))?)
-            }
-            None => axum::body::Body::empty(),
-        };
-        let request = request.body(body).map_err(|error| unavailable(&error))?;
-        let limit = Duration::from_millis(STORE_CALL_MS_MAX + 500);
-        let response = tokio::time::timeout(limit, self.service.clone().oneshot(request))
-            .await
-            .map_err(|_| GateError::Unknown("no answer in time".into()))??;
-        read_answer(response).await
-    }
-}
-
-async fn read_answer<A: DeserializeOwned>(response: Response<axum::body::Body>) -> Result<A, GateError> {
-    let status = response.status();
-    let bytes = Limited::new(response.into_body(), INTERNAL_BODY_BYTES_MAX)
-        .collect()
-        .await
-        .map_err(|error| GateError::Unknown(error.to_string()))?
-        .to_bytes();
-    if status.is_success() {
-        return serde_json::from_slice(&bytes).map_err(|error| GateError::Unknown(error.to_string()));
-    }
-    let code = serde_json::from_slice::<serde_json::Value>(&bytes)
-        .ok()
-        .and_then(|body| body.get("code").and_then(|code| code.as_str()).map(str::to_owned))
-        .unwrap_or_default();
-    let words = format!("{status} {code}");
-    // The gate says by its code whether a store call may have run; any other 5xx comes from in between.
-    if status == StatusCode::BAD_GATEWAY || status == StatusCode::GATEWAY_TIMEOUT || code == UNKNOWN_CODE {
-        Err(GateError::Unknown(words))
-    } else {
-        Err(GateError::Unavailable(words))
+        let (status, bytes) = self.caller.call(method, path, body).await?;
+        if status.is_success() {
+            return serde_json::from_slice(&bytes).map_err(|error| GateError::Unknown(error.to_string()));
+        }
+        let code = serde_json::from_slice::<serde_json::Value>(&bytes)
+            .ok()
+            .and_then(|body| body.get("code").and_then(|code| code.as_str()).map(str::to_owned))
+            .unwrap_or_default();
+        let words = format!("{status} {code}");
+        // The gate says by its code whether a store call may have run; any other 5xx comes from in between.
+        if status == StatusCode::BAD_GATEWAY || status == StatusCode::GATEWAY_TIMEOUT || code == UNKNOWN_CODE
+        {
+            Err(GateError::Unknown(words))
+        } else {
+            Err(GateError::Unavailable(words))
+        }
     }
 }
 
 /// The problem code by which the gate says that a call may have taken effect.
 pub const UNKNOWN_CODE: &str = "outcome_unknown";
 
-async fn send(
-    client: reqwest::Client,
-    base: Arc<str>,
-    request: Request<axum::body::Body>,
-) -> Result<Response<axum::body::Body>, GateError> {
-    let (parts, body) = request.into_parts();
-    let body: Bytes =
-        body.collect().await.map_err(|error| GateError::Unavailable(error.to_string()))?.to_bytes();
-    let answer = client
-        .request(parts.method, format!("{base}{}", parts.uri))
-        .headers(parts.headers)
-        .body(body)
-        .send()
-        .await
-        .map_err(|error| {
-            if error.is_connect() {
-                GateError::Unavailable(error.to_string())
-            } else {
-                GateError::Unknown(error.to_string())
-            }
-        })?;
-    Ok(Response::from(answer).map(axum::body::Body::new))
+impl From<CallError> for GateError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Unreached(words) => Self::Unavailable(words),
+            CallError::Lost(words) => Self::Unknown(words),
+        }
+    }
 }

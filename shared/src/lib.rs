@@ -7,6 +7,8 @@
 //! | credentials: place in line, right to check out, calls between services | [`ticket`], [`admission_token`], [`service_token`], over [`keys`] and [`jwt`] |
 //! | where credentials travel in a request | [`credentials`], [`operator`] |
 //! | what the gate is asked and answers; what it records | [`gate`], [`events`] |
+//! | calls between services | [`service_call`] |
+//! | prices and times in words | [`wording`] |
 //! | errors as HTTP says them | [`problem`] |
 //! | reading requests, choosing page or JSON, the listener | [`request`], [`negotiate`], [`edge`] |
 //! | SQLite, Redis, PostgreSQL, migrations | [`store`] |
@@ -28,8 +30,10 @@ pub mod operator;
 pub mod problem;
 pub mod request;
 pub mod sale;
+pub mod service_call;
 pub mod service_token;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod ticket;
+pub mod wording;

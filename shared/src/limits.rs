@@ -71,6 +71,8 @@ pub const WRITE_QUEUE_MAX: usize = 8_192;
 pub const EVENT_BATCH_MAX: usize = 256;
 /// Most due holds one sweep marks.
 pub const SWEEP_BATCH_MAX: usize = 256;
+/// Most accounts one stock snapshot lists by their short hash.
+pub const CLAIMANTS_MAX: usize = 100_000;
 /// Longest a store call may take, in milliseconds, before its outcome counts as unknown.
 pub const STORE_CALL_MS_MAX: u64 = 2_000;
 
@@ -88,4 +90,8 @@ const _: () = assert!(STORE_CALL_MS_MAX < REQUEST_SECONDS_MAX * 1_000);
 const _: () = assert!(ENTRY_KEY_BYTES_MIN < IDEMPOTENCY_KEY_BYTES_MAX);
 const _: () = assert!(EMAIL_BYTES_MAX + MESSAGE_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!((QUANTITY_MAX as i64) * PRICE_MAX < i64::MAX / 2, "an order's amount fits an i64");
+const _: () = assert!(
+    CLAIMANTS_MAX * 21 + ITEMS_MAX * 200 < INTERNAL_BODY_BYTES_MAX,
+    "a u64 has 20 digits and a comma"
+);
 const _: () = assert!((STOCK_MAX as u64) < (1 << 32));

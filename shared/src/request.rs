@@ -1,5 +1,7 @@
 //! Reading requests: path segments and bodies, each refusal a problem with its code.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     extract::{FromRequestParts, RawPathParams},
@@ -10,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     ids::{ClaimId, SaleId},
-    limits::BODY_BYTES_MAX,
+    limits::{BODY_BYTES_MAX, BODY_SECONDS_MAX},
     problem::Problem,
 };
 
@@ -96,9 +98,14 @@ pub fn body_kind(headers: &HeaderMap) -> Result<Option<BodyKind>, Problem> {
 /// Reads a body of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// 413 `too_large`, or 400 when it does not arrive.
+/// 413 `too_large`, 408 `too_slow`, or 400 when it does not arrive.
 pub async fn read_bytes(body: Body, bytes_max: usize) -> Result<bytes::Bytes, Problem> {
-    match Limited::new(body, bytes_max).collect().await {
+    let limit = Duration::from_secs(BODY_SECONDS_MAX);
+    let Ok(read) = tokio::time::timeout(limit, Limited::new(body, bytes_max).collect()).await else {
+        let detail = format!("The body took longer than {BODY_SECONDS_MAX} s. Send the request again.");
+        return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", detail));
+    };
+    match read {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -109,13 +116,39 @@ pub async fn read_bytes(body: Body, bytes_max: usize) -> Result<bytes::Bytes, Pr
     }
 }
 
-/// Reads a JSON or form body as `T`. No body reads as the empty object, so that a call which needs nothing may
+/// Refuses what a browser says comes from another site. Browsers too old to say so send an `Origin`, which is `null`
+/// where a page hides its address, as ours do; `SameSite` keeps the cookies back there. A request with a credential
+/// of its own in `Authorization` relies on no cookie, so nobody can have forged it.
+///
+/// # Errors
+/// 403 `cross_site`.
+fn refuse_cross_site(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        return Ok(());
+    }
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let is_foreign = match (text("sec-fetch-site"), text("origin"), text("host")) {
+        (Some(site), ..) => site.eq_ignore_ascii_case("cross-site"),
+        (None, Some(origin), Some(host)) if origin != "null" => {
+            !origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
+        }
+        _ => false,
+    };
+    if is_foreign {
+        let detail = "This was sent by a page of another site. Open the page here and send it again.";
+        return Err(Problem::forbidden("cross_site", detail));
+    }
+    Ok(())
+}
+
+/// Reads a JSON or form body as `T`, unless another site's page had a browser send it. No body reads as the empty object, so that a call which needs nothing may
 /// send nothing.
 ///
 /// # Errors
-/// 413 `too_large`, 415 `unsupported_media_type`, 400 `malformed` naming what is wrong.
+/// 403 `cross_site`, 413 `too_large`, 415 `unsupported_media_type`, 400 `malformed` naming what is wrong.
 pub async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<(T, BodyKind), Problem> {
     let (parts, body) = request.into_parts();
+    refuse_cross_site(&parts.headers)?;
     let kind = body_kind(&parts.headers)?;
     let bytes = read_bytes(body, BODY_BYTES_MAX).await?;
     let Some(kind) = kind else {
@@ -130,10 +163,6 @@ pub async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<(T
     };
     let value = match kind {
         BodyKind::Json if bytes.is_empty() => parse_json(b"{}")?,
-        // serde reads an array as the fields of a struct in their order; the contract has objects only.
-        BodyKind::Json if bytes.trim_ascii_start().first() == Some(&b'[') => {
-            return Err(Problem::malformed("The JSON body is wrong: it must be an object."));
-        }
         BodyKind::Json => parse_json(&bytes)?,
         BodyKind::Form => parse_form(&bytes)?,
     };
@@ -145,6 +174,10 @@ pub async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<(T
 /// # Errors
 /// 400 `malformed` naming what is wrong.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // serde reads an array as the fields of a struct in their order; the contract has objects only.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::malformed("The JSON body is wrong: it must be an object."));
+    }
     serde_json::from_slice(bytes)
         .map_err(|error| Problem::malformed(format!("The JSON body is wrong: {error}.")))
 }
@@ -216,6 +249,49 @@ mod tests {
         assert_eq!((sample, kind), (Sample { n: 2, t: "ä b".into() }, BodyKind::Form));
         assert_eq!(read(None, "").await.unwrap().0.n, 0);
         assert_eq!(read(Some(json), "").await.unwrap().0.n, 0);
+    }
+
+    #[tokio::test]
+    async fn posts_forged_by_another_site_are_refused() {
+        let cases: [(&[(&str, &str)], bool); 9] = [
+            (&[("sec-fetch-site", "cross-site")], false),
+            (
+                &[
+                    ("sec-fetch-site", "Cross-Site"),
+                    ("origin", "http://shop.example"),
+                    ("host", "shop.example"),
+                ],
+                false,
+            ),
+            (&[("sec-fetch-site", "cross-site"), ("authorization", "Bearer x")], true),
+            (
+                &[("sec-fetch-site", "same-origin"), ("origin", "http://shop.example"), ("host", "inner:80")],
+                true,
+            ),
+            (&[("sec-fetch-site", "none")], true),
+            (&[("origin", "https://evil.example"), ("host", "shop.example")], false),
+            (&[("origin", "https://shop.example.evil.example"), ("host", "shop.example")], false),
+            (&[("origin", "https://shop.example"), ("host", "SHOP.example")], true),
+            (&[("origin", "null"), ("host", "shop.example")], true),
+        ];
+        for (headers, is_let_in) in cases {
+            let mut request = Request::builder();
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let read = read_body::<Sample>(request.body(Body::empty()).unwrap()).await;
+            assert_eq!(
+                read.map(|_| "let in").map_err(|problem| problem.code).err(),
+                (!is_let_in).then_some("cross_site"),
+                "{headers:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f4_a_body_that_never_ends_is_given_up() {
+        let endless = futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+        assert_eq!(read_bytes(Body::from_stream(endless), 100).await.unwrap_err().code, "too_slow");
     }
 
     #[tokio::test]

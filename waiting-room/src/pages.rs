@@ -6,6 +6,7 @@ use lockgate_shared::{
     clock::Timestamp,
     gate::StockSnapshot,
     sale::{EntryRule, SaleDefinition},
+    wording::{moment_text, price_text},
 };
 
 use crate::{
@@ -240,44 +241,9 @@ fn wait_words(definition: &SaleDefinition, status: &PersonalStatus) -> String {
     }
 }
 
-/// A time people read: in the sale's zone, else UTC, always saying which.
-fn moment_text(moment: Timestamp, zone: Option<&str>) -> String {
-    let utc = jiff::Timestamp::from_microsecond(moment.micros()).unwrap_or_default();
-    let zone_name = zone.unwrap_or("UTC");
-    let zone = jiff::tz::TimeZone::get(zone_name).unwrap_or(jiff::tz::TimeZone::UTC);
-    let words = zone.to_datetime(utc).strftime("%-d %B %Y, %H:%M:%S").to_string();
-    format!("{} ({zone_name})", words.strip_suffix(":00").unwrap_or(&words))
-}
-
-/// A price people read. ISO 4217 counts most currencies in hundredths; these are the others a shop meets.
-fn price_text(price: i64, currency: &str) -> String {
-    let digits: u32 = match currency {
-        "BIF" | "CLP" | "DJF" | "GNF" | "ISK" | "JPY" | "KMF" | "KRW" | "PYG" | "RWF" | "UGX" | "VND"
-        | "VUV" | "XAF" | "XOF" | "XPF" => 0,
-        "BHD" | "IQD" | "JOD" | "KWD" | "LYD" | "OMR" | "TND" => 3,
-        _ => 2,
-    };
-    let unit = 10i64.pow(digits);
-    match digits {
-        0 => format!("{price} {currency}"),
-        _ => format!("{}.{:0width$} {currency}", price / unit, price % unit, width = digits as usize),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prices_and_times_are_readable() {
-        assert_eq!(price_text(49_900, "EUR"), "499.00 EUR");
-        assert_eq!(price_text(5, "USD"), "0.05 USD");
-        assert_eq!(price_text(1_200, "JPY"), "1200 JPY");
-        assert_eq!(price_text(1_234, "KWD"), "1.234 KWD");
-        let moment = Timestamp::parse("2026-12-01T10:00:00Z").unwrap();
-        assert_eq!(moment_text(moment, Some("Europe/Berlin")), "1 December 2026, 11:00 (Europe/Berlin)");
-        assert_eq!(moment_text(moment.plus_seconds(1), None), "1 December 2026, 10:00:01 (UTC)");
-    }
 
     #[test]
     fn what_operators_write_is_escaped() {

@@ -95,7 +95,7 @@ mod tests {
             held,
             sold: 10 - available - held,
         };
-        StockSnapshot { items: vec![item], total_left, holders: Vec::new() }
+        StockSnapshot { items: vec![item], total_left, claimants: Vec::new(), too_many_claimants: false }
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub(super) async fn claim(
 ) -> Result<Response, Problem> {
     let sale = sale_of(&app, &sale)?;
     let token = token::check(&headers, &sale, &app.ring, app.now())?;
-    let (wish, key, kind) = read_claim(&app, &headers, request).await?;
+    let (wish, key, kind) = read_claim(&headers, request).await?;
     let claimed = app.claim(&sale, &token, &key, &wish).await?;
     if kind == BodyKind::Json {
         return Ok(page::json(StatusCode::ACCEPTED, &ClaimView::of(&app, claimed)));
@@ -106,14 +106,9 @@ pub(super) async fn claim(
 }
 
 /// Reads what is asked for and the key it is asked under: a header, or a form's hidden field.
-async fn read_claim(
-    app: &App,
-    headers: &HeaderMap,
-    request: Request,
-) -> Result<(Wish, String, BodyKind), Problem> {
+async fn read_claim(headers: &HeaderMap, request: Request) -> Result<(Wish, String, BodyKind), Problem> {
     let header_key = idempotency_key(headers)?.map(str::to_owned);
     if body_kind(headers).ok().flatten() == Some(BodyKind::Form) {
-        credentials::check_same_site(app, headers)?;
         let (form, kind) = read_body::<ClaimForm>(request).await?;
         let key = header_key.or(form.idempotency_key).ok_or_else(key_missing)?;
         check_idempotency_key(key.as_bytes())?;

@@ -1,4 +1,4 @@
-//! What a request may see of an order, and whether a form comes from our own pages.
+//! What a request may see of an order.
 
 use http::{HeaderMap, HeaderValue, header};
 use lockgate_shared::{
@@ -11,7 +11,7 @@ use lockgate_shared::{
 
 use crate::{
     app::{App, Grant},
-    refusals, token,
+    token,
 };
 
 /// Token cookies looked at in one request.
@@ -67,32 +67,4 @@ fn valid_token(app: &App, text: &str) -> Option<AdmissionToken> {
 /// The cookie that opens `order`.
 pub(super) fn cookie_for(order: ClaimId, access_key: &str) -> Option<HeaderValue> {
     set_cookie(&order_cookie(order), access_key, ORDER_COOKIE_SECONDS)
-}
-
-/// Refuses a form that another site had the browser send.
-///
-/// `Sec-Fetch-Site` says it where the browser sends it. Otherwise the origin is compared; an opaque one (`null`) is
-/// what our own pages send too, since they ask for no referrer, and there `SameSite` keeps the cookies back.
-///
-/// # Errors
-/// 403 `cross_site`.
-pub(super) fn check_same_site(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
-    let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let site = text(header::HeaderName::from_static("sec-fetch-site"));
-    if site == Some("cross-site") {
-        return Err(refusals::cross_site());
-    }
-    let Some(origin) = text(header::ORIGIN) else {
-        return Ok(());
-    };
-    if origin == "null" {
-        return if site == Some("same-site") { Err(refusals::cross_site()) } else { Ok(()) };
-    }
-    let authority = |url: &str| url.split_once("://").map(|(_, rest)| rest.to_ascii_lowercase());
-    let given = authority(origin).ok_or_else(refusals::cross_site)?;
-    let host = text(header::HOST).unwrap_or_default().to_ascii_lowercase();
-    if given == host || authority(&app.public_url) == Some(given) {
-        return Ok(());
-    }
-    Err(refusals::cross_site())
 }

@@ -14,6 +14,7 @@ use lockgate_shared::{
     negotiate::wants_html,
     problem::Problem,
     request::{BodyKind, OrderPath, body_kind, no_such_order, read_body},
+    wording::moment_text,
 };
 use serde::{Deserialize, Serialize};
 
@@ -103,6 +104,7 @@ impl OrderView {
 struct OrderPage<'a> {
     view: &'a OrderView,
     item_name: String,
+    held_until: String,
     is_payable: bool,
     is_moving: bool,
 }
@@ -110,7 +112,10 @@ struct OrderPage<'a> {
 impl<'a> OrderPage<'a> {
     fn of(app: &App, view: &'a OrderView) -> Self {
         let sale = view.sale.as_ref().and_then(|sale| app.catalog.sale(sale));
+        let zone = sale.as_ref().and_then(|sale| sale.definition.time_zone.as_deref());
+        let held_until = view.hold_expires_at.map(|at| moment_text(at, zone)).unwrap_or_default();
         let name = sale
+            .as_ref()
             .zip(view.item.as_ref())
             .and_then(|(sale, item)| sale.definition.item(item).map(|item| item.name.clone()));
         let is_payable = view.state == "awaiting_payment"
@@ -120,6 +125,7 @@ impl<'a> OrderPage<'a> {
             item_name: name
                 .unwrap_or_else(|| view.item.as_ref().map(ToString::to_string).unwrap_or_default()),
             is_moving: !is_payable && matches!(view.state, "placing" | "awaiting_payment" | "refund_due"),
+            held_until,
             is_payable,
             view,
         }
@@ -159,11 +165,8 @@ pub(super) async fn show(
 struct Nothing {}
 
 /// Checks a POST that says nothing but its address, and whether it wants a page.
-async fn read_nothing(app: &App, headers: &HeaderMap, request: Request) -> Result<bool, Problem> {
+async fn read_nothing(headers: &HeaderMap, request: Request) -> Result<bool, Problem> {
     let kind = body_kind(headers)?;
-    if kind == Some(BodyKind::Form) {
-        credentials::check_same_site(app, headers)?;
-    }
     read_body::<Nothing>(request).await?;
     Ok(kind == Some(BodyKind::Form) || (kind.is_none() && wants_html(headers)))
 }
@@ -180,7 +183,7 @@ pub(super) async fn pay(
     request: Request,
 ) -> Result<Response, Problem> {
     let grant = credentials::grant(&app, id, &headers)?;
-    let is_page = read_nothing(&app, &headers, request).await?;
+    let is_page = read_nothing(&headers, request).await?;
     let redirect_url = app.pay(id, &grant).await?;
     if is_page {
         page::see_other(&redirect_url, None)
@@ -201,7 +204,7 @@ pub(super) async fn cancel(
     request: Request,
 ) -> Result<Response, Problem> {
     let grant = credentials::grant(&app, id, &headers)?;
-    let is_page = read_nothing(&app, &headers, request).await?;
+    let is_page = read_nothing(&headers, request).await?;
     let cancelled = app.cancel(id, &grant).await?;
     if is_page {
         return page::see_other(&format!("/orders/{id}"), None);

@@ -20,11 +20,12 @@ use lockgate_shared::{
     clock::{Clock, Timestamp},
     edge,
     events::sqlite::{EVENTS_SQLITE, SqliteEventLog},
-    gate::{self, GateClient, GateService},
+    gate::{self, GateClient},
     ids::{AccountHash, SaleId},
     keys::KeyRing,
     operator::{OperatorKeys, Role},
     sale::parse_toml,
+    service_call::Transport,
     service_token::ServiceSigner,
     store::sqlite::Sqlite,
     testing::{ManualClock, demo_ring},
@@ -57,7 +58,7 @@ impl Default for Plan {
 }
 
 /// Wraps the gate's transport, to cut it or count it.
-pub type Wrap = Box<dyn FnOnce(Router) -> GateService>;
+pub type Wrap = Box<dyn FnOnce(Router) -> Transport>;
 
 pub struct Shop {
     pub app: Arc<App>,

@@ -189,6 +189,10 @@ pub fn load(
         apply_file(&mut config, name, text, &mut problems);
     }
     for (variable, value) in environment {
+        if variable == "LOCKGATE_OPERATOR_URL" {
+            // For `lockgate sale`, which calls a server and does not start one.
+            continue;
+        }
         if let Some(rest) = variable.strip_prefix("LOCKGATE_") {
             let key = rest.to_ascii_lowercase().replace("__", ".");
             apply(&mut config, &format!("environment {variable}"), &key, &value, &mut problems);
@@ -258,7 +262,8 @@ fn apply(config: &mut Config, place: &str, key: &str, value: &str, problems: &mu
         return;
     };
     if let Err(problem) = (setting.apply)(config, value) {
-        let problem = if setting.secret { problem.replace(value, "the value") } else { problem };
+        let is_shown = setting.secret && value.len() >= 8;
+        let problem = if is_shown { problem.replace(value, "the value") } else { problem };
         problems.push(ConfigProblem {
             place: place.to_owned(),
             key: key.to_owned(),

@@ -28,7 +28,7 @@ use crate::{config::Config, exit::Failure};
 
 /// A virtual waiting room for flash sales.
 #[derive(Parser)]
-#[command(name = "lockgate", version, about)]
+#[command(name = "lockgate", version, about, args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

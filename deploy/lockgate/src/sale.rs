@@ -1,8 +1,9 @@
 //! `lockgate sale`: acts on sales through the operator API of a running Lockgate.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
+use lockgate_shared::ids::SaleId;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
@@ -11,8 +12,8 @@ use crate::exit::Failure;
 /// Which Lockgate, and what to do.
 #[derive(Args)]
 pub struct SaleCommand {
-    /// The address of the running Lockgate.
-    #[arg(long, env = "LOCKGATE_PUBLIC_URL", default_value = "http://127.0.0.1:8080", global = true)]
+    /// The address where the running Lockgate serves operators (for `books` of a scaled-out one: the checkout's).
+    #[arg(long, env = "LOCKGATE_OPERATOR_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: String,
     /// The operator key.
     #[arg(long, env = "LOCKGATE_OPERATOR_KEY", hide_env_values = true, default_value = "", global = true)]
@@ -33,34 +34,34 @@ enum Action {
     /// Show one sale's definition and controls.
     Show {
         /// The sale's id.
-        sale: String,
+        sale: SaleId,
     },
     /// Stop admitting; those who were admitted go on.
     Pause {
         /// The sale's id.
-        sale: String,
+        sale: SaleId,
     },
     /// Admit again.
     Resume {
         /// The sale's id.
-        sale: String,
+        sale: SaleId,
     },
     /// Change how many are admitted per minute.
     Rate {
         /// The sale's id.
-        sale: String,
+        sale: SaleId,
         /// Admissions per minute.
         per_minute: u64,
     },
     /// End the sale: no entry, no admission, no claim.
     Close {
         /// The sale's id.
-        sale: String,
+        sale: SaleId,
     },
     /// Show how stock, holds and orders add up.
     Books {
         /// The sale's id.
-        sale: String,
+        sale: SaleId,
     },
 }
 
@@ -82,7 +83,8 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
             "--key or LOCKGATE_OPERATOR_KEY is missing; give the key printed at the start",
         ));
     }
-    let client = Client::builder().no_proxy().build().map_err(Failure::running)?;
+    let client =
+        Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().map_err(Failure::running)?;
     let call = |method: Method, path: &str| {
         let url = format!("{}/operator/v1/sales{path}", command.url.trim_end_matches('/'));
         client.request(method, url).bearer_auth(&command.key)

@@ -9,6 +9,7 @@ use lockgate_shared::{
     clock::{Clock, SystemClock},
     edge,
     gate::{self, GateClient},
+    ids::SaleId,
     keys::KeyRing,
     operator::{OperatorKeys, Role},
     sale,
@@ -147,7 +148,7 @@ async fn serve(
     let stores = stores::open(&config, &clock, roles.checkout).await?;
     let catalog = Arc::new(Catalog::new(Arc::clone(&stores.catalog), Arc::clone(&clock)));
     catalog.refresh().await.map_err(Failure::running)?;
-    apply_sales(&catalog, options, roles, &clock).await?;
+    apply_sales(&catalog, options, roles, &clock, stores.orders.as_deref()).await?;
     let parts = Parts {
         public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
         process_id: format!("{}-{:08x}", std::process::id(), rand::random::<u32>()),
@@ -167,15 +168,17 @@ async fn serve(
     let mut listeners =
         listen_on(listener, operator_listener, &mut services, metrics, operator_keys, &stopped);
     announce(&parts, printed_key.as_deref());
-    tokio::select! {
-        _ = signals => {}
-        Some(ended) = listeners.join_next() => tracing::error!(?ended, "a listener ended by itself"),
-    }
+    let broken = tokio::select! {
+        _ = signals => None,
+        Some(ended) = listeners.join_next() => Some(format!("a listener ended by itself: {ended:?}")),
+        Some(ended) = services.loops.join_next() => Some(format!("a service's loop ended by itself: {ended:?}")),
+    };
     let _ = stop.send(true);
     while listeners.join_next().await.is_some() {}
     while services.loops.join_next().await.is_some() {}
     let _ = watcher.await;
-    Ok(())
+    // Half a process that looks alive is worse than none: whoever supervises it starts a whole one.
+    broken.map_or(Ok(()), |words| Err(Failure::running(words)))
 }
 
 /// Operators' routes stand on their own listener, or beside the shoppers' with `/metrics` behind a key.
@@ -393,6 +396,7 @@ async fn apply_sales(
     options: &Options,
     roles: Roles,
     clock: &Arc<dyn Clock>,
+    orders: Option<&dyn checkout::Store>,
 ) -> Result<(), Failure> {
     let mut definitions = Vec::new();
     for path in &options.sale {
@@ -409,14 +413,33 @@ async fn apply_sales(
     {
         definitions.push(demo::sale(clock.now()).map_err(Failure::running)?);
     }
-    for definition in definitions {
+    for mut definition in definitions {
         let id = definition.id.clone();
+        match catalog.sale(&id) {
+            // What operators set while the sale ran outlives a restart; `lockgate sale apply` changes it on purpose.
+            Some(known) => definition.admission = known.definition.admission.clone(),
+            None => refuse_lost_sale(orders, &id).await?,
+        }
         catalog.apply(definition, None).await.map_err(|error| match error {
             ApplyError::Store(error) => Failure::running(format!("sale '{id}': {error}")),
             refused => Failure::usage(format!("sale '{id}': {refused}")),
         })?;
     }
     Ok(())
+}
+
+/// A sale that the catalog does not know although it has orders is not new: its store came back empty. Taken for a
+/// new one it would sell every unit again.
+async fn refuse_lost_sale(orders: Option<&dyn checkout::Store>, id: &SaleId) -> Result<(), Failure> {
+    let Some(orders) = orders else { return Ok(()) };
+    let books = orders.books(id).await.map_err(Failure::running)?;
+    if books.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::running(format!(
+        "sale '{id}': has orders, but store.url holds nothing of it: that store has lost its data. Bring its data \
+         back, or give the new sale another id"
+    )))
 }
 
 /// The addresses, on standard output: the one thing a first-time user needs.

@@ -24,6 +24,11 @@ async fn groups_read_everything_until_they_acknowledge(log: &dyn EventLog, sale:
     let first = log.read(sale, "a", "one").await.unwrap();
     let plain: Vec<Event> = first.events.iter().map(|e| Event { id: String::new(), ..e.clone() }).collect();
     assert_eq!(plain, [sample(1), sample(2), sample(3)]);
+    assert_eq!(
+        log.read(sale, "a", "one").await.unwrap(),
+        first,
+        "what was not acknowledged comes again at once"
+    );
     assert_eq!(first.poison.len(), 1, "an entry that is no event is reported, not swallowed");
     let mut ids: Vec<String> = first.events.iter().map(|e| e.id.clone()).collect();
     ids.extend(first.poison.iter().map(|p| p.id.clone()));

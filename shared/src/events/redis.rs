@@ -1,6 +1,9 @@
 //! The event log as a Redis stream per sale, written by the gate's scripts, read through consumer groups.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, PoisonError},
+};
 
 use async_trait::async_trait;
 use redis::{Value, cmd, streams::StreamAutoClaimReply, streams::StreamId, streams::StreamReadReply};
@@ -24,13 +27,31 @@ pub fn stream_key(link: &RedisLink, sale: &SaleId) -> String {
 /// Reads the streams.
 pub struct RedisEventLog {
     link: RedisLink,
+    /// Per stream, group and consumer: what was handed out and not acknowledged since. While there is any, and after a
+    /// read whose reply was lost, the consumer's own pending entries come first: a new read would pass them by, and
+    /// they would wait until somebody takes them over.
+    handed_out: Mutex<HashMap<String, HandedOut>>,
+}
+
+enum HandedOut {
+    Unsure,
+    Known(HashSet<String>),
 }
 
 impl RedisEventLog {
     /// Over a connected store.
     #[must_use]
     pub fn new(link: RedisLink) -> Self {
-        Self { link }
+        Self { link, handed_out: Mutex::default() }
+    }
+
+    fn is_settled(&self, reader: &str) -> bool {
+        let handed_out = self.handed_out.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(handed_out.get(reader), Some(HandedOut::Known(ids)) if ids.is_empty())
+    }
+
+    fn note(&self, reader: String, state: HandedOut) {
+        self.handed_out.lock().unwrap_or_else(PoisonError::into_inner).insert(reader, state);
     }
 
     async fn create_group(&self, key: &str, group: &str) -> Result<(), StoreError> {
@@ -43,10 +64,17 @@ impl RedisEventLog {
         }
     }
 
-    async fn read_new(&self, key: &str, group: &str, consumer: &str) -> Result<Vec<StreamId>, StoreError> {
+    /// From `>`: entries nobody was given yet. From `0`: those this consumer was given and has not acknowledged.
+    async fn read_from(
+        &self,
+        key: &str,
+        group: &str,
+        consumer: &str,
+        from: &str,
+    ) -> Result<Vec<StreamId>, StoreError> {
         let mut command = cmd("XREADGROUP");
         command.arg("GROUP").arg(group).arg(consumer).arg("COUNT").arg(EVENT_BATCH_MAX);
-        command.arg("STREAMS").arg(key).arg(">");
+        command.arg("STREAMS").arg(key).arg(from);
         let reply: Option<StreamReadReply> = self.link.command("read events", &command).await?;
         Ok(reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids).collect())
     }
@@ -64,20 +92,40 @@ impl RedisEventLog {
         let reply: StreamAutoClaimReply = self.link.command("take over events", &command).await?;
         Ok(reply.claimed)
     }
+
+    async fn entries(
+        &self,
+        key: &str,
+        group: &str,
+        consumer: &str,
+        is_settled: bool,
+    ) -> Result<Vec<StreamId>, StoreError> {
+        if !is_settled {
+            let own = match self.read_from(key, group, consumer, "0").await {
+                Err(error) if error.to_string().contains("NOGROUP") => {
+                    self.create_group(key, group).await?;
+                    Vec::new()
+                }
+                other => other?,
+            };
+            if !own.is_empty() {
+                return Ok(own);
+            }
+        }
+        let new = self.read_from(key, group, consumer, ">").await?;
+        if new.is_empty() { self.take_over(key, group, consumer).await } else { Ok(new) }
+    }
 }
 
 #[async_trait]
 impl EventLog for RedisEventLog {
     async fn read(&self, sale: &SaleId, group: &str, consumer: &str) -> Result<Batch, StoreError> {
         let key = stream_key(&self.link, sale);
-        let new = match self.read_new(&key, group, consumer).await {
-            Err(error) if error.to_string().contains("NOGROUP") => {
-                self.create_group(&key, group).await?;
-                self.read_new(&key, group, consumer).await?
-            }
-            other => other?,
-        };
-        let entries = if new.is_empty() { self.take_over(&key, group, consumer).await? } else { new };
+        let reader = format!("{key} {group} {consumer}");
+        let is_settled = self.is_settled(&reader);
+        self.note(reader.clone(), HandedOut::Unsure);
+        let entries = self.entries(&key, group, consumer, is_settled).await?;
+        self.note(reader, HandedOut::Known(entries.iter().map(|entry| entry.id.clone()).collect()));
         let mut batch = Batch::default();
         for entry in &entries {
             match texts(entry).and_then(|fields| parse_event(&entry.id, |name| fields.get(name).copied())) {
@@ -92,9 +140,20 @@ impl EventLog for RedisEventLog {
         if ids.is_empty() {
             return Ok(());
         }
+        let key = stream_key(&self.link, sale);
         let mut command = cmd("XACK");
-        command.arg(stream_key(&self.link, sale)).arg(group).arg(ids);
-        self.link.command::<Value>("acknowledge events", &command).await.map(drop)
+        command.arg(&key).arg(group).arg(ids);
+        self.link.command::<Value>("acknowledge events", &command).await?;
+        let mut handed_out = self.handed_out.lock().unwrap_or_else(PoisonError::into_inner);
+        let readers = format!("{key} {group} ");
+        for (_, state) in handed_out.iter_mut().filter(|(reader, _)| reader.starts_with(&readers)) {
+            if let HandedOut::Known(open) = state {
+                for id in ids {
+                    open.remove(id);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

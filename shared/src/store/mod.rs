@@ -47,7 +47,14 @@ impl fmt::Display for StoreError {
             Effect::None => "nothing changed",
             Effect::Unknown => "it may have taken effect",
         };
-        write!(f, "store failed at {} ({effect}): {}", self.verb, self.source)
+        write!(f, "store failed at {} ({effect}): {}", self.verb, self.source)?;
+        // Drivers keep what the server said one level down: "db error" alone helps nobody.
+        let mut cause = self.source.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 

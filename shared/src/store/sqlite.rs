@@ -5,13 +5,14 @@
 //! COMMIT that holds its operation, so `kill -9` loses nothing that was answered.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use rusqlite::{Connection, OpenFlags};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{StoreError, migrations::Migration};
 use crate::limits::{WRITE_BATCH_MAX, WRITE_QUEUE_MAX};
@@ -26,10 +27,11 @@ pub struct Sqlite {
 struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
 }
 
-/// Read connections kept open; more may be open for a moment.
-const IDLE_READERS_MAX: usize = 4;
+/// Reads that run at the same time; further ones wait.
+const READERS_MAX: usize = 8;
 
 /// How an operation ended, before its batch is known to be durable.
 enum Batch<'a> {
@@ -53,7 +55,10 @@ struct Operation<T, F> {
 impl<T: Send, F: FnOnce(&Connection) -> rusqlite::Result<T> + Send> Job for Operation<T, F> {
     fn run(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let Some(op) = self.op.take() else { return Ok(()) };
-        let result = op(connection);
+        // The one writer serves everybody: an operation that panics must not take it along.
+        let result = catch_unwind(AssertUnwindSafe(|| op(connection))).unwrap_or_else(|_| {
+            Err(rusqlite::Error::ToSqlConversionFailure("the operation panicked".into()))
+        });
         let failed = result.is_err();
         self.result = Some(result);
         if failed { Err(rusqlite::Error::ExecuteReturnedResults) } else { Ok(()) }
@@ -90,7 +95,11 @@ impl Sqlite {
             .name("sqlite-writer".into())
             .spawn(move || write_loop(&mut connection, jobs))
             .map_err(|error| StoreError::untouched("open", error))?;
-        let readers = Arc::new(Readers { path: path.to_owned(), idle: Mutex::new(Vec::new()) });
+        let readers = Arc::new(Readers {
+            path: path.to_owned(),
+            idle: Mutex::new(Vec::new()),
+            permits: Semaphore::new(READERS_MAX),
+        });
         Ok(Self { queue, readers })
     }
 
@@ -124,8 +133,11 @@ impl Sqlite {
     {
         count(verb);
         let readers = Arc::clone(&self.readers);
+        let permit =
+            self.readers.permits.acquire().await.map_err(|error| StoreError::untouched(verb, error))?;
         let task = tokio::task::spawn_blocking(move || readers.with(op));
         let result = task.await.map_err(|error| StoreError::untouched(verb, error))?;
+        drop(permit);
         result.map_err(|error| StoreError::untouched(verb, error))
     }
 }
@@ -139,7 +151,7 @@ impl Readers {
         };
         let result = op(&connection);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if result.is_ok() && idle.len() < IDLE_READERS_MAX {
+        if result.is_ok() && idle.len() < READERS_MAX {
             idle.push(connection);
         }
         result
@@ -252,6 +264,21 @@ mod tests {
         let count: i64 =
             db.read("count", |c| c.query_row("SELECT count(*) FROM t", [], |r| r.get(0))).await.unwrap();
         assert_eq!(count, 1);
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_panics_ends_only_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir);
+        let broken = db.write("panics", |c| {
+            c.execute("INSERT INTO t VALUES (1)", [])?;
+            if std::hint::black_box(true) {
+                panic!("deliberate");
+            }
+            Ok(())
+        });
+        assert_eq!(broken.await.unwrap_err().effect, Effect::None);
+        assert!(db.write("after", |c| c.execute("INSERT INTO t VALUES (1)", [])).await.is_ok());
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ conformance! {
     a_hold_ends_once
     due_holds_are_marked_earliest_first_and_stay_held
     limits_count_what_is_held_and_sold_across_items
-    the_snapshot_names_holders_once_something_is_gone
+    the_snapshot_names_claimants_once_something_is_gone
     every_change_is_an_event_with_the_whole_hold
     memos_come_back_as_they_were
     sales_do_not_touch_each_other
@@ -266,23 +266,31 @@ async fn limits_count_what_is_held_and_sold_across_items(bench: &Bench) {
     assert_eq!(store.stock(&sale, Some(2)).await.unwrap().total_left, Some(0), "never below 0");
 }
 
-async fn the_snapshot_names_holders_once_something_is_gone(bench: &Bench) {
+async fn the_snapshot_names_claimants_once_something_is_gone(bench: &Bench) {
     let (store, sale) = (&bench.store, prepared(bench, 2).await);
     take(bench, &sale, &claim(1)).await;
-    assert!(store.stock(&sale, Some(2)).await.unwrap().holders.is_empty());
+    assert!(store.stock(&sale, Some(2)).await.unwrap().claimants.is_empty());
     assert_eq!(
-        store.stock(&sale, Some(1)).await.unwrap().holders,
+        store.stock(&sale, Some(1)).await.unwrap().claimants,
         [account(1).short()],
         "the sale-wide limit counts too"
     );
     take(bench, &sale, &claim(2)).await;
     store.commit(&sale, claim_id(1)).await.unwrap();
     let mut snapshot = store.stock(&sale, None).await.unwrap();
-    snapshot.holders.sort_unstable();
-    assert_eq!(snapshot.holders, [account(1).short(), account(2).short()]);
+    snapshot.claimants.sort_unstable();
+    assert_eq!(snapshot.claimants, [account(1).short(), account(2).short()]);
     assert!(snapshot.sold_out(&snapshot.items[0]) && snapshot.may_return());
     store.release(&sale, claim_id(2)).await.unwrap();
-    assert!(store.stock(&sale, None).await.unwrap().holders.is_empty());
+    assert!(store.stock(&sale, None).await.unwrap().claimants.is_empty());
+    take(bench, &sale, &claim(3)).await;
+    let mut snapshot = store.stock(&sale, None).await.unwrap();
+    snapshot.claimants.sort_unstable();
+    let everybody = [account(1).short(), account(2).short(), account(3).short()];
+    assert_eq!(
+        snapshot.claimants, everybody,
+        "an answered claim is answered the same after its hold has ended"
+    );
 }
 
 async fn every_change_is_an_event_with_the_whole_hold(bench: &Bench) {

@@ -45,7 +45,7 @@ async fn five_hundred_accounts_for_fifty_units(bench: Bench) {
     assert_eq!(units, (1..=50).collect::<Vec<u32>>());
     let snapshot = check_invariant(&**store, &sale, (1..=500).map(claim_id)).await;
     assert_eq!((snapshot.items[0].available, snapshot.items[0].held), (0, 50));
-    assert_eq!(snapshot.holders.iter().collect::<BTreeSet<_>>().len(), 50);
+    assert_eq!(snapshot.claimants.iter().collect::<BTreeSet<_>>().len(), 50);
     assert_eq!(bench.events(&sale).await.len(), 50);
     h3_units_of_unpaid_holds_go_to_others(&bench).await;
 }

@@ -15,6 +15,7 @@ use lockgate_shared::{
         ClaimAnswer, ClaimRequest, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
     },
     ids::{ClaimId, ItemId, SaleId},
+    limits::CLAIMANTS_MAX,
     store::StoreError,
 };
 
@@ -126,8 +127,19 @@ fn item_stock(item: ItemId, counts: &Counts) -> ItemStock {
     ItemStock { item, stock: counts.stock, available: counts.available, held: counts.held, sold: counts.sold }
 }
 
-/// Whether a snapshot lists the accounts that hold or bought: once somebody may be refused by it.
-fn lists_holders(snapshot: &StockSnapshot) -> bool {
+fn snapshot(items: Vec<ItemStock>, total_left: Option<u32>) -> StockSnapshot {
+    StockSnapshot { items, total_left, claimants: Vec::new(), too_many_claimants: false }
+}
+
+fn list_claimants(snapshot: &mut StockSnapshot, claimants: Vec<u64>) {
+    snapshot.too_many_claimants = claimants.len() > CLAIMANTS_MAX;
+    if !snapshot.too_many_claimants {
+        snapshot.claimants = claimants;
+    }
+}
+
+/// Whether a snapshot lists the accounts that have claimed: once somebody may be refused by it.
+fn lists_claimants(snapshot: &StockSnapshot) -> bool {
     snapshot.items.iter().any(|item| snapshot.sold_out(item))
 }
 

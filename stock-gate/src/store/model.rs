@@ -149,11 +149,8 @@ impl Sale {
         let shelf = self.shelf(&hold.item).ok_or_else(broken)?;
         shelf.counts = shelf.counts.released(count(&hold.units)).ok_or_else(broken)?;
         shelf.returned.extend(&hold.units);
-        let live = self.accounts.remove(&hold.account).unwrap_or(0);
-        let left = live.checked_sub(count(&hold.units)).ok_or_else(broken)?;
-        if left > 0 {
-            self.accounts.insert(hold.account, left);
-        }
+        let live = self.accounts.entry(hold.account).or_default();
+        *live = live.checked_sub(count(&hold.units)).ok_or_else(broken)?;
         hold.state = HoldState::Released;
         self.append(EventKind::Released, &hold);
         self.holds.insert(claim, hold);
@@ -186,10 +183,9 @@ impl Sale {
         let items: Vec<ItemStock> =
             self.items.iter().map(|(item, shelf)| super::item_stock(item.clone(), &shelf.counts)).collect();
         let total = items.iter().map(|item| item.held + item.sold).sum();
-        let mut snapshot =
-            StockSnapshot { items, total_left: stock::total_left(total, total_limit), holders: Vec::new() };
-        if super::lists_holders(&snapshot) {
-            snapshot.holders = self.accounts.keys().map(AccountHash::short).collect();
+        let mut snapshot = super::snapshot(items, stock::total_left(total, total_limit));
+        if super::lists_claimants(&snapshot) {
+            super::list_claimants(&mut snapshot, self.accounts.keys().map(AccountHash::short).collect());
         }
         snapshot
     }

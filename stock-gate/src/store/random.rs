@@ -120,7 +120,7 @@ fn without_times(mut answer: Answer) -> Answer {
     };
     match &mut answer {
         Answer::Claim(ClaimAnswer::Held { hold, .. }) | Answer::Hold(Some(hold)) => zero(hold),
-        Answer::Stock(snapshot) => snapshot.holders.sort_unstable(),
+        Answer::Stock(snapshot) => snapshot.claimants.sort_unstable(),
         _ => {}
     }
     answer

@@ -9,6 +9,7 @@ use lockgate_shared::{
     events,
     gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot},
     ids::{AccountHash, ClaimId, ItemId, SaleId},
+    limits::CLAIMANTS_MAX,
     store::{StoreError, redis::RedisLink},
 };
 use redis::{Script, ToRedisArgs};
@@ -178,7 +179,7 @@ impl Store for RedisStore {
 
     async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
         let keys = self.keys(sale);
-        let args = limit_text(total_limit);
+        let args = (limit_text(total_limit), CLAIMANTS_MAX);
         let answer = self.run("stock", &STOCK, &[keys.stock, keys.accounts], args).await?;
         read_stock(&answer, total_limit).ok_or_else(|| odd("stock", &answer))
     }
@@ -225,7 +226,7 @@ fn read_record(claim: ClaimId, record: &str) -> Option<Hold> {
 }
 
 fn read_stock(answer: &[String], total_limit: Option<u32>) -> Option<StockSnapshot> {
-    let [word, count, rest @ ..] = answer else {
+    let [word, count, too_many, rest @ ..] = answer else {
         return None;
     };
     let (items, accounts) = rest.split_at_checked(count.parse::<usize>().ok()?.checked_mul(5)?)?;
@@ -246,10 +247,11 @@ fn read_stock(answer: &[String], total_limit: Option<u32>) -> Option<StockSnapsh
         })
         .collect::<Option<Vec<ItemStock>>>()?;
     let total = items.iter().map(|item| item.held + item.sold).sum();
-    let holders = accounts.iter().map(|account| Some(account.parse::<AccountHash>().ok()?.short()));
+    let claimants = accounts.iter().map(|account| Some(account.parse::<AccountHash>().ok()?.short()));
     Some(StockSnapshot {
         total_left: stock::total_left(total, total_limit),
-        holders: holders.collect::<Option<Vec<u64>>>()?,
+        claimants: claimants.collect::<Option<Vec<u64>>>()?,
+        too_many_claimants: too_many == "1",
         items,
     })
 }

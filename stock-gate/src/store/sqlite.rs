@@ -10,6 +10,7 @@ use lockgate_shared::{
     events::EventKind,
     gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ReleaseAnswer, StockSnapshot},
     ids::{AccountHash, ClaimId, ItemId, SaleId},
+    limits::CLAIMANTS_MAX,
     store::{StoreError, migrations::Migration, sqlite::Sqlite},
 };
 use rusqlite::{Connection, params};
@@ -38,7 +39,7 @@ pub const STOCK_SQLITE: &[Migration] = &[Migration {
             sale TEXT NOT NULL, item TEXT NOT NULL, unit INTEGER NOT NULL, PRIMARY KEY (sale, item, unit)
         ) STRICT, WITHOUT ROWID;
         CREATE TABLE stock_accounts (
-            sale TEXT NOT NULL, account TEXT NOT NULL, live INTEGER NOT NULL CHECK (live > 0),
+            sale TEXT NOT NULL, account TEXT NOT NULL, live INTEGER NOT NULL CHECK (live >= 0),
             PRIMARY KEY (sale, account)
         ) STRICT, WITHOUT ROWID;
         CREATE TABLE stock_holds (
@@ -278,13 +279,15 @@ fn stock(db: &Connection, sale: &SaleId, total_limit: Option<u32>) -> Answer<Sto
         .query_map([sale.as_str()], |row| Ok(super::item_stock(parsed(row, 5)?, &counts_from(row)?)))?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let total = items.iter().map(|item| item.held + item.sold).sum();
-    let mut snapshot =
-        StockSnapshot { items, total_left: stock::total_left(total, total_limit), holders: Vec::new() };
-    if super::lists_holders(&snapshot) {
-        snapshot.holders = db
-            .prepare_cached("SELECT account FROM stock_accounts WHERE sale = ?1")?
-            .query_map([sale.as_str()], |row| Ok(parsed::<AccountHash>(row, 0)?.short()))?
+    let mut snapshot = super::snapshot(items, stock::total_left(total, total_limit));
+    if super::lists_claimants(&snapshot) {
+        let listed = db
+            .prepare_cached("SELECT account FROM stock_accounts WHERE sale = ?1 LIMIT ?2")?
+            .query_map(params![sale.as_str(), (CLAIMANTS_MAX + 1) as i64], |row| {
+                Ok(parsed::<AccountHash>(row, 0)?.short())
+            })?
             .collect::<rusqlite::Result<_>>()?;
+        super::list_claimants(&mut snapshot, listed);
     }
     Ok(Ok(snapshot))
 }

@@ -118,38 +118,15 @@ fn not_eligible(detail: &str) -> Problem {
     Problem::forbidden("not_eligible", detail)
 }
 
-/// Reads a shopper's POST: its body, and that no other site's page sent it with this browser's cookies.
+/// Reads a shopper's POST.
 async fn read_post<T: serde::de::DeserializeOwned>(
     request: Request<Body>,
 ) -> Result<(T, BodyKind, HeaderMap), Problem> {
     let headers = request.headers().clone();
-    if credentials::bearer(&headers)?.is_none() {
-        refuse_cross_site(&headers)?;
-    }
+    // A credential in the wrong form is said before anything about the body.
+    credentials::bearer(&headers)?;
     let (body, kind) = read_body(request).await?;
     Ok((body, kind, headers))
-}
-
-/// Refuses what a browser says comes from another site. Browsers too old to say so send an Origin, which is "null"
-/// where a page hides its address; their cookies stay home by SameSite.
-fn refuse_cross_site(headers: &HeaderMap) -> Result<(), Problem> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let is_foreign = match (text("sec-fetch-site"), text("origin"), text("host")) {
-        (Some(site), ..) => site.eq_ignore_ascii_case("cross-site"),
-        (None, Some(origin), Some(host)) => {
-            origin != "null"
-                && !origin
-                    .split_once("://")
-                    .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
-        }
-        _ => false,
-    };
-    if is_foreign {
-        let detail =
-            "This form was sent by a page of another site. Open the sale's own page and use the form there.";
-        return Err(Problem::forbidden("cross_site", detail));
-    }
-    Ok(())
 }
 
 /// The ticket of a request that needs one.

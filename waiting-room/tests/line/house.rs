@@ -191,7 +191,12 @@ fn stock_of(sale: &SaleDefinition, available: u32) -> StockSnapshot {
         held: item.stock - available.min(item.stock),
         sold: 0,
     };
-    StockSnapshot { items: sale.items.iter().map(item).collect(), total_left: None, holders: Vec::new() }
+    StockSnapshot {
+        items: sale.items.iter().map(item).collect(),
+        total_left: None,
+        claimants: Vec::new(),
+        too_many_claimants: false,
+    }
 }
 
 impl Site {

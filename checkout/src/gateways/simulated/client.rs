@@ -1,19 +1,17 @@
 //! How checkout calls the simulated gateway: requests to a boxed service, its router or an HTTP client.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use axum::{Router, body::Body};
-use http::{HeaderMap, Method, Request, Response, header};
-use http_body_util::{BodyExt as _, Limited};
+use axum::Router;
+use http::{HeaderMap, Method};
 use lockgate_shared::{
     clock::{Clock, Timestamp},
     keys::KeyRing,
-    limits::INTERNAL_BODY_BYTES_MAX,
+    service_call::ServiceCaller,
     service_token::ServiceSigner,
 };
 use serde::Serialize;
-use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
 use super::{API, AUDIENCE, Answer, Message, PAGES, Stage};
 use crate::{
@@ -25,26 +23,21 @@ use crate::{
 };
 
 /// Longest one call may take. Longer than any latency that can be set, shorter than a request to checkout may last.
-const CALL_SECONDS_MAX: u64 = 17;
-
-type Transport = BoxCloneSyncService<Request<Body>, Response<Body>, String>;
+const CALL_LIMIT: Duration = Duration::from_secs(17);
 
 /// The simulated gateway as checkout sees it.
 #[derive(Clone)]
 pub struct Simulated {
-    transport: Transport,
+    caller: ServiceCaller,
     pages_url: Arc<str>,
     ring: Arc<KeyRing>,
-    signer: Arc<ServiceSigner>,
-    clock: Arc<dyn Clock>,
 }
 
 impl Simulated {
     /// Over the service's own router, in the same process. `public_url` is where buyers find its pages.
     #[must_use]
     pub fn in_process(router: Router, public_url: &str, ring: Arc<KeyRing>, clock: Arc<dyn Clock>) -> Self {
-        let service = tower::ServiceExt::<Request<Body>>::map_err(router, |never: Infallible| match never {});
-        Self::new(BoxCloneSyncService::new(service), public_url, ring, clock)
+        Self::new(ServiceCaller::in_process(router, signer(&ring), clock, CALL_LIMIT), public_url, ring)
     }
 
     /// Over HTTP to a service at `base` (such as `http://gateway:8084`). `public_url` is where buyers find its pages.
@@ -57,26 +50,11 @@ impl Simulated {
         ring: Arc<KeyRing>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, String> {
-        let client = reqwest::Client::builder()
-            .timeout(Duration::from_secs(CALL_SECONDS_MAX))
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .build()
-            .map_err(|error| error.to_string())?;
-        let base: Arc<str> = base.trim_end_matches('/').into();
-        let service = tower::service_fn(move |request| send(client.clone(), Arc::clone(&base), request));
-        Ok(Self::new(BoxCloneSyncService::new(service), public_url, ring, clock))
+        Ok(Self::new(ServiceCaller::over_http(base, signer(&ring), clock, CALL_LIMIT)?, public_url, ring))
     }
 
-    fn new(transport: Transport, public_url: &str, ring: Arc<KeyRing>, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            transport,
-            pages_url: format!("{}{PAGES}", public_url.trim_end_matches('/')).into(),
-            signer: Arc::new(ServiceSigner::new(Arc::clone(&ring), AUDIENCE)),
-            ring,
-            clock,
-        }
+    fn new(caller: ServiceCaller, public_url: &str, ring: Arc<KeyRing>) -> Self {
+        Self { caller, pages_url: format!("{}{PAGES}", public_url.trim_end_matches('/')).into(), ring }
     }
 
     async fn call<B: Serialize>(
@@ -87,30 +65,8 @@ impl Simulated {
         body: Option<&B>,
     ) -> Result<Answer, GatewayError> {
         let failed = |cause: String| GatewayError { verb, cause };
-        let token = self.signer.token(self.clock.now()).map_err(|error| failed(error.to_string()))?;
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::AUTHORIZATION, format!("Bearer {}", token.1));
-        let body = match body {
-            Some(body) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
-                Body::from(serde_json::to_vec(body).map_err(|error| failed(error.to_string()))?)
-            }
-            None => Body::empty(),
-        };
-        let request = request.body(body).map_err(|error| failed(error.to_string()))?;
-        let limit = Duration::from_secs(CALL_SECONDS_MAX);
-        let response = tokio::time::timeout(limit, self.transport.clone().oneshot(request))
-            .await
-            .map_err(|_| failed("no answer in time".into()))?
-            .map_err(failed)?;
-        let status = response.status();
-        let bytes = Limited::new(response.into_body(), INTERNAL_BODY_BYTES_MAX)
-            .collect()
-            .await
-            .map_err(|error| failed(error.to_string()))?
-            .to_bytes();
+        let (status, bytes) =
+            self.caller.call(method, path, body).await.map_err(|error| failed(error.to_string()))?;
         if !status.is_success() {
             return Err(failed(status.to_string()));
         }
@@ -128,21 +84,8 @@ impl Simulated {
     }
 }
 
-async fn send(
-    client: reqwest::Client,
-    base: Arc<str>,
-    request: Request<Body>,
-) -> Result<Response<Body>, String> {
-    let (parts, body) = request.into_parts();
-    let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
-    let answer = client
-        .request(parts.method, format!("{base}{}", parts.uri))
-        .headers(parts.headers)
-        .body(body)
-        .send()
-        .await
-        .map_err(|error| error.to_string())?;
-    Ok(Response::from(answer).map(Body::new))
+fn signer(ring: &Arc<KeyRing>) -> Arc<ServiceSigner> {
+    Arc::new(ServiceSigner::new(Arc::clone(ring), AUDIENCE))
 }
 
 #[async_trait]

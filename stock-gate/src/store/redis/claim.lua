@@ -75,7 +75,8 @@ local total_limit = tonumber(ARGV[7])
 if total_limit and total_limit - sale.total < quantity then
     return {'sold_out', sale.held > 0 and '1' or '0'}
 end
-local taken = tonumber(redis.call('HGET', KEYS[4], account) or '0')
+local listed = redis.call('HGET', KEYS[4], account)
+local taken = tonumber(listed or '0')
 if not taken then
     return {'suspect', 'the units of an account are no number'}
 end
@@ -107,7 +108,7 @@ local record = table.concat({'held', account, item, units_text, claimed_at, dead
 redis.call('XADD', KEYS[5], '*', 'kind', 'claimed', 'claim', claim, 'account', account, 'item', item,
     'units', units_text, 'claimed_at', claimed_at, 'deadline', deadline, 'memo', ARGV[9])
 redis.call('HSET', KEYS[1], 'clock', claimed_at, 'claims', sale.claims + 1, 'due', sale.due + 1,
-    'accounts', sale.accounts + (taken == 0 and 1 or 0), 'total', sale.total + quantity, 'held', sale.held + quantity,
+    'accounts', sale.accounts + (listed and 0 or 1), 'total', sale.total + quantity, 'held', sale.held + quantity,
     'available:' .. item, shelf.available - quantity, 'held:' .. item, shelf.held + quantity, 'next:' .. item, next_unit)
 if #returned > 0 then
     redis.call('ZREM', KEYS[6], unpack(returned))

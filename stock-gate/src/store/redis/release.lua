@@ -33,7 +33,7 @@ if state ~= 'held' and state ~= 'expiring' then
     return {'suspect', 'the hold ' .. ARGV[1] .. ' cannot be read'}
 end
 
-local names = {'due', 'accounts', 'total', 'held', 'place:' .. item, 'available:' .. item, 'held:' .. item}
+local names = {'due', 'total', 'held', 'place:' .. item, 'available:' .. item, 'held:' .. item}
 local values = {}
 for index, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
     values[index] = tonumber(value or '')
@@ -41,7 +41,7 @@ for index, value in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
         return {'suspect', KEYS[1] .. ' has no ' .. names[index]}
     end
 end
-local due, accounts, total, held, place, available, item_held = unpack(values)
+local due, total, held, place, available, item_held = unpack(values)
 local returned = {}
 for unit in string.gmatch(units, '%d+') do
     returned[#returned + 1] = string.format('%.0f', place * 4294967296 + tonumber(unit))
@@ -56,14 +56,11 @@ end
 -- The event goes first: it is the one write that can still be refused, when the stream's ids are used up.
 redis.call('XADD', KEYS[5], '*', 'kind', 'released', 'claim', ARGV[1], 'account', account, 'item', item,
     'units', units, 'claimed_at', claimed_at, 'deadline', deadline, 'memo', memo)
-redis.call('HSET', KEYS[1], 'due', due - (state == 'held' and 1 or 0), 'accounts', accounts - (live == count and 1 or 0),
-    'total', total - count, 'held', held - count, 'available:' .. item, available + count, 'held:' .. item, item_held - count)
+redis.call('HSET', KEYS[1], 'due', due - (state == 'held' and 1 or 0), 'total', total - count,
+    'held', held - count, 'available:' .. item, available + count, 'held:' .. item, item_held - count)
 redis.call('ZADD', KEYS[6], unpack(returned))
-if live == count then
-    redis.call('HDEL', KEYS[4], account)
-else
-    redis.call('HSET', KEYS[4], account, live - count)
-end
+-- An account stays listed at 0: whoever has claimed finds the claim again, also when everything is sold out.
+redis.call('HSET', KEYS[4], account, live - count)
 redis.call('HSET', KEYS[2], ARGV[1], 'released' .. string.sub(record, #state + 1))
 redis.call('ZREM', KEYS[3], ARGV[1])
 return {'released'}

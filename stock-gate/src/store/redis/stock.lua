@@ -1,8 +1,9 @@
 #!lua flags=no-writes
--- Reads every count of a sale, and who holds or bought once something is sold out, in one step.
+-- Reads every count of a sale, and who has claimed once something is sold out, in one step.
 -- KEYS: 1 stock, 2 accounts
--- ARGV: 1 total_limit or ''
--- Output: {'stock', number of items, item, stock, available, held, sold, ... for each item, account, account, ...}
+-- ARGV: 1 total_limit or '', 2 most accounts to list
+-- Output: {'stock', number of items, '1' if there are too many accounts to list else '0',
+--     item, stock, available, held, sold, ... for each item, account, account, ...}
 --   | {'suspect', why}: the sale's keys do not fit together
 
 for index = 1, 2 do
@@ -21,7 +22,7 @@ if redis.call('HLEN', KEYS[2]) ~= accounts then
 end
 local limit = tonumber(ARGV[1])
 local is_sold_out = limit and total >= limit
-local answer = {'stock', '0'}
+local answer = {'stock', '0', '0'}
 local count = 0
 for item in string.gmatch(values[1], '[^,]+') do
     local counts = redis.call('HMGET', KEYS[1], 'stock:' .. item, 'available:' .. item, 'held:' .. item, 'sold:' .. item)
@@ -38,7 +39,9 @@ for item in string.gmatch(values[1], '[^,]+') do
     end
 end
 answer[2] = tostring(count)
-if is_sold_out then
+if is_sold_out and accounts > tonumber(ARGV[2]) then
+    answer[3] = '1'
+elseif is_sold_out then
     for _, account in ipairs(redis.call('HKEYS', KEYS[2])) do
         answer[#answer + 1] = account
     end

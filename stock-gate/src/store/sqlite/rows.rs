@@ -94,12 +94,6 @@ pub(super) fn set_live(
     live: u32,
 ) -> rusqlite::Result<()> {
     let account = account.to_string();
-    if live == 0 {
-        return db
-            .prepare_cached("DELETE FROM stock_accounts WHERE sale = ?1 AND account = ?2")?
-            .execute(params![sale.as_str(), account])
-            .map(drop);
-    }
     db.prepare_cached(
         "INSERT INTO stock_accounts VALUES (?1, ?2, ?3) ON CONFLICT (sale, account) DO UPDATE SET live = ?3",
     )?
