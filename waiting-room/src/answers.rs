@@ -112,7 +112,7 @@ pub(crate) fn personal_status(
         state: place.state.as_str(),
         snapshot: snapshot.record.version,
         now_serving: snapshot.record.now_serving,
-        number: place.number,
+        number: place.number.filter(|_| !snapshot.numbering.is_folded(usize::from(ticket.lane), ticket.seq)),
         people_ahead: place.people_ahead,
         wait_seconds: place.wait_seconds.map(|(low, high)| WaitRange { low, high }),
         turn_expires_at: place.turn_expires_at,

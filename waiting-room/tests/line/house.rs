@@ -70,9 +70,9 @@ impl Store for Watched {
         &self,
         sale: &SaleId,
         lane: u16,
-        redemption: &Redemption,
-    ) -> Result<Redeemed, StoreError> {
-        self.count().redeem(sale, lane, redemption).await
+        redemptions: &[Redemption],
+    ) -> Result<Vec<Redeemed>, StoreError> {
+        self.count().redeem(sale, lane, redemptions).await
     }
     async fn leave(
         &self,
@@ -101,6 +101,9 @@ impl Store for Watched {
     }
     async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError> {
         self.inner.advance(sale, step).await
+    }
+    async fn fold(&self, sale: &SaleId, fence: u64, rows_first: usize) -> Result<Advanced, StoreError> {
+        self.inner.fold(sale, fence, rows_first).await
     }
     async fn ping(&self) -> Result<(), StoreError> {
         self.inner.ping().await
