@@ -104,7 +104,11 @@ pub(crate) fn personal_status(
     seat: Option<&Seat>,
     now: Timestamp,
 ) -> PersonalStatus {
-    let standing = standing(live, snapshot, ticket, seat, now);
+    told(snapshot, ticket, &standing(live, snapshot, ticket, seat, now))
+}
+
+/// The personal status of whoever stands there.
+pub(crate) fn told(snapshot: &Snapshot, ticket: &Ticket, standing: &Standing<'_>) -> PersonalStatus {
     let place = standing.place();
     PersonalStatus {
         sale: ticket.sale.clone(),
@@ -118,6 +122,6 @@ pub(crate) fn personal_status(
         turn_expires_at: place.turn_expires_at,
         poll_after_ms: place.poll_after_ms,
         message: snapshot.sale.controls.message.clone(),
-        server_time: now,
+        server_time: standing.now,
     }
 }

@@ -22,7 +22,7 @@ use rand::RngExt as _;
 use sha2::Sha256;
 
 use crate::{
-    answers::{Admitted, PersonalStatus, Place, personal_status, standing},
+    answers::{Admitted, PersonalStatus, Place, personal_status, standing, told},
     calls::Calls,
     eligibility::{NotEligible, Verifier},
     phase::Phase,
@@ -249,8 +249,11 @@ impl App {
         let now = self.parts.clock.now();
         let live = self.live(sale);
         let snapshot = live.snapshot();
-        let needs_seat = standing(&live, &snapshot, &ticket, None, now).needs_seat();
-        let seat = if needs_seat { self.seat(&ticket).await? } else { None };
+        let standing = standing(&live, &snapshot, &ticket, None, now);
+        if !standing.needs_seat() {
+            return Ok(told(&snapshot, &ticket, &standing));
+        }
+        let seat = self.seat(&ticket).await?;
         Ok(personal_status(&live, &snapshot, &ticket, seat.as_ref(), now))
     }
 

@@ -254,7 +254,11 @@ mod tests {
         assert!(first.await.is_err() && gone.await.is_err());
         bench.gate.add_permits(2);
         assert_eq!(stays.await.unwrap().unwrap(), 90);
-        assert_eq!(*bench.calls.lock().unwrap(), [1, 1], "whoever had gone before the call left is not in it");
+        assert_eq!(
+            *bench.calls.lock().unwrap(),
+            [1, 1],
+            "whoever had gone before the call left is not in it"
+        );
     }
 
     #[tokio::test]

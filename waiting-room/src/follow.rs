@@ -227,7 +227,10 @@ mod tests {
         let folded = Recorded { rows_first: 1, ..recorded(6, 4, 9, 3, &[[5, 4]]) };
         follower.absorb(folded).unwrap();
         assert_eq!((follower.numbering().rows_first(), follower.rows_from()), (1, 3));
-        assert_eq!((follower.numbering().number(0, 4), follower.numbering().is_folded(0, 3)), (Some(8), true));
+        assert_eq!(
+            (follower.numbering().number(0, 4), follower.numbering().is_folded(0, 3)),
+            (Some(8), true)
+        );
         for mut late in [Follower::new(2), followed()] {
             let all = Recorded { rows_first: 3, ..recorded(7, 9, 12, 5, &[[6, 5], [7, 5]]) };
             late.absorb(all).unwrap();

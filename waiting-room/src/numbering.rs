@@ -402,7 +402,10 @@ mod tests {
         assert_eq!(numbering.fold_due(3 * called as u64), Some(FOLD_ROWS_MIN));
         assert_eq!(numbering.fold_due(u64::MAX), Some(rows - 1 - CALLED_ROWS_KEPT - 1));
         numbering.fold(FOLD_ROWS_MIN);
-        assert_eq!((numbering.rows_first(), numbering.counts_from(0).count()), (FOLD_ROWS_MIN, rows - FOLD_ROWS_MIN));
+        assert_eq!(
+            (numbering.rows_first(), numbering.counts_from(0).count()),
+            (FOLD_ROWS_MIN, rows - FOLD_ROWS_MIN)
+        );
         assert_eq!(numbering.fold_due(3 * called as u64), None);
         numbering.fold(7);
         assert_eq!(numbering.rows_first(), FOLD_ROWS_MIN, "what is folded stays so");

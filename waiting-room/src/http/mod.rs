@@ -161,9 +161,13 @@ fn need_ticket<'a>(headers: &'a HeaderMap, sale: &SaleId) -> Result<&'a str, Pro
 
 /// JSON that no cache may keep.
 fn private_json(status: StatusCode, body: &impl Serialize) -> Response {
-    let text = serde_json::to_string(body).unwrap_or_default();
-    let mut response = (status, text).into_response();
+    let mut text = Vec::with_capacity(JSON_BYTES);
+    // Our own types always have a JSON form.
+    let _ = serde_json::to_writer(&mut text, body);
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
     let headers = response.headers_mut();
+    headers.reserve(HEADERS);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
@@ -206,7 +210,7 @@ fn shared(
         let bytes = if gzip { prepared.gzip() } else { prepared.plain() };
         let mut response = Response::new(Body::from(bytes.clone()));
         let headers = response.headers_mut();
-        headers.reserve(SHARED_HEADERS);
+        headers.reserve(HEADERS);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         if gzip {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -222,7 +226,9 @@ fn shared(
 
 /// Room for what an answer of ours holds, the edge's headers included: a map that grows while it is filled is
 /// hashed anew each time.
-const SHARED_HEADERS: usize = 12;
+const HEADERS: usize = 12;
+/// Room for a personal status, or for a ticket and one.
+const JSON_BYTES: usize = 1_024;
 
 /// Whether `If-None-Match` names the tag (RFC 9110, section 13.1.2: compared weakly).
 fn has_already(headers: &HeaderMap, etag: &HeaderValue) -> bool {

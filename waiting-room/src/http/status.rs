@@ -24,6 +24,6 @@ pub(super) async fn status(
         return Ok(shared(&headers, &snapshot.status_bytes, "application/json", cache, VARY));
     };
     let mut response = private_json(StatusCode::OK, &app.status(&sale, ticket).await?);
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static(VARY));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Authorization"));
     Ok(response)
 }

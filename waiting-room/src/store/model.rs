@@ -166,7 +166,13 @@ impl Store for Model {
             record: line.record.clone(),
             rows_total: line.rows_first + line.rows.len(),
             rows_first: line.rows_first,
-            rows: line.rows.iter().skip(rows_from.saturating_sub(line.rows_first)).take(ROWS_PER_CALL_MAX).cloned().collect(),
+            rows: line
+                .rows
+                .iter()
+                .skip(rows_from.saturating_sub(line.rows_first))
+                .take(ROWS_PER_CALL_MAX)
+                .cloned()
+                .collect(),
         }))
     }
 

@@ -33,7 +33,7 @@ fn any_command() -> impl Strategy<Value = Command> {
     let turns = prop::collection::vec((who.clone(), seq.clone(), 0u8..9, now.clone(), 0u32..3), 0..4);
     let rows = prop::collection::vec(prop::collection::vec(0u64..9, 2), 0..3);
     prop_oneof![
-        5 => (lane.clone(), entries, view, now.clone())
+        5 => (lane.clone(), entries, view, now)
             .prop_map(|(lane, entries, view, now)| Command::Enter { lane, entries, view, now }),
         5 => (lane.clone(), turns).prop_map(|(lane, turns)| Command::Redeem { lane, turns }),
         3 => (lane.clone(), who.clone(), seq).prop_map(|(lane, account, seq)| Command::Leave { lane, account, seq }),

@@ -19,10 +19,13 @@ use crate::{
 };
 
 /// The line's tables. Times are whole seconds.
-pub const LINE_SQLITE: &[Migration] = &[Migration { version: 1, sql: TABLES }, Migration {
-    version: 2,
-    sql: "ALTER TABLE line_records ADD COLUMN rows_first INTEGER NOT NULL DEFAULT 0;",
-}];
+pub const LINE_SQLITE: &[Migration] = &[
+    Migration { version: 1, sql: TABLES },
+    Migration {
+        version: 2,
+        sql: "ALTER TABLE line_records ADD COLUMN rows_first INTEGER NOT NULL DEFAULT 0;",
+    },
+];
 
 const TABLES: &str = "
         CREATE TABLE line_seats (
