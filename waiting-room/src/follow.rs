@@ -132,21 +132,23 @@ impl Follower {
         // Rows folded away before this process read them leave nothing to go on from: it begins with the base.
         let anew = self.reload || recorded.rows_first > self.numbering.rows();
         let mut numbering = if anew {
-            Numbering::after(self.lanes(), recorded.rows_first)
+            Arc::new(Numbering::after(self.lanes(), recorded.rows_first))
         } else {
-            Numbering::clone(&self.numbering)
+            Arc::clone(&self.numbering)
         };
-        if let Err(error) = recorded.rows.iter().try_for_each(|row| numbering.append(row)) {
-            self.reload = !self.reload;
-            return Err(error);
+        // Most readings bring nothing new, and then nothing is copied.
+        if !recorded.rows.is_empty() || recorded.rows_first > numbering.rows_first() {
+            let changed = Arc::make_mut(&mut numbering);
+            if let Err(error) = recorded.rows.iter().try_for_each(|row| changed.append(row)) {
+                self.reload = !self.reload;
+                return Err(error);
+            }
+            changed.fold(recorded.rows_first);
         }
         // Rows that number another total than the record says are another history's.
         let differs = numbering.total() != recorded.record.numbered;
         (self.behind, self.reload) = (0, differs && !self.reload);
-        numbering.fold(recorded.rows_first);
-        if numbering != *self.numbering {
-            self.numbering = Arc::new(numbering);
-        }
+        self.numbering = numbering;
         if *self.record != recorded.record {
             self.record = Arc::new(AdmissionRecord {
                 now_serving: recorded.record.now_serving.max(self.record.now_serving),
