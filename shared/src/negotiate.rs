@@ -11,6 +11,26 @@ pub fn wants_html(headers: &HeaderMap) -> bool {
     html > 0 && html >= json
 }
 
+/// Whether the answer may be gzip-coded (RFC 9110, section 12.5.3): `Accept-Encoding` names it, or `*`, and does not
+/// rank it at nothing.
+#[must_use]
+pub fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let ranges = headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(parse_range);
+    let mut any = false;
+    for (name, quality) in ranges {
+        if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
+            return quality > 0;
+        }
+        any |= name == "*" && quality > 0;
+    }
+    any
+}
+
 /// The quality, in thousandths, of the most specific of `ranges` (most specific first) that `Accept` names; 0 when
 /// it names none.
 fn quality(headers: &HeaderMap, ranges: &[&str]) -> u16 {
@@ -54,6 +74,29 @@ fn parse_range(text: &str) -> Option<(&str, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gzip_is_given_to_whoever_takes_it() {
+        let cases = [
+            ("gzip, deflate, br, zstd", true),
+            ("GZIP", true),
+            ("br;q=1.0, gzip;q=0.1", true),
+            ("*", true),
+            ("*;q=0.5, gzip;q=0", false),
+            ("gzip;q=0", false),
+            ("gzip;q=0.000, *", false),
+            ("identity", false),
+            ("br", false),
+            ("gzipped", false),
+            ("", false),
+        ];
+        for (accepts, expected) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, accepts.parse().unwrap());
+            assert_eq!(accepts_gzip(&headers), expected, "{accepts}");
+        }
+        assert!(!accepts_gzip(&HeaderMap::new()));
+    }
 
     #[test]
     fn c1_accept_lists_and_q_values_are_understood() {

@@ -202,6 +202,9 @@ impl Admitter {
     /// **advance**: moves the record and appends rows, if this process holds the lease and anything moves.
     async fn advance(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let Some(lease) = self.lease else { return Ok(()) };
+        if !self.fold(lease).await? {
+            return Ok(());
+        }
         let Some(step) = self.step(lease.fence, now) else {
             return Ok(());
         };
@@ -210,13 +213,26 @@ impl Admitter {
                 let rows_total = self.follower.stored().1 + step.rows.len();
                 let from = self.follower.rows_from();
                 if from == self.follower.stored().1 {
-                    self.absorb(Recorded { record: step.record, rows_total, rows: step.rows });
+                    let rows_first = self.follower.numbering().rows_first();
+                    self.absorb(Recorded { record: step.record, rows_total, rows_first, rows: step.rows });
                 }
             }
             Advanced::Fenced => self.lease = None,
             Advanced::Stale => {}
         }
         Ok(())
+    }
+
+    /// **fold**: drops rows long since called from the store. The next reading tells every process, this one too.
+    /// False when nothing else can be written before that.
+    async fn fold(&mut self, lease: Lease) -> Result<bool, StoreError> {
+        let Some(rows_first) = self.follower.fold_due() else { return Ok(true) };
+        let id = &self.sale.definition.id;
+        if self.app.parts.store.fold(id, lease.fence, rows_first).await? == Advanced::Fenced {
+            self.lease = None;
+            return Ok(false);
+        }
+        Ok(self.follower.stored().1 >= rows_first)
     }
 
     /// What to write now, if anything.
@@ -253,9 +269,11 @@ impl Admitter {
 /// The record with all rows from `from` on, in as many calls as that takes.
 async fn read_record(app: &App, sale: &SaleId, from: usize) -> Result<Recorded, StoreError> {
     let mut all = app.parts.store.record(sale, from).await?;
-    while from + all.rows.len() < all.rows_total {
-        let more = app.parts.store.record(sale, from + all.rows.len()).await?;
-        if more.rows.is_empty() {
+    let first = from.max(all.rows_first);
+    while first + all.rows.len() < all.rows_total {
+        let more = app.parts.store.record(sale, first + all.rows.len()).await?;
+        // Folded in between: what was read so far is a beginning that others have let go; the next tick reads anew.
+        if more.rows.is_empty() || more.rows_first > first + all.rows.len() {
             break;
         }
         all.rows.extend(more.rows);

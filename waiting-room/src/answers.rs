@@ -104,7 +104,11 @@ pub(crate) fn personal_status(
     seat: Option<&Seat>,
     now: Timestamp,
 ) -> PersonalStatus {
-    let standing = standing(live, snapshot, ticket, seat, now);
+    told(snapshot, ticket, &standing(live, snapshot, ticket, seat, now))
+}
+
+/// The personal status of whoever stands there.
+pub(crate) fn told(snapshot: &Snapshot, ticket: &Ticket, standing: &Standing<'_>) -> PersonalStatus {
     let place = standing.place();
     PersonalStatus {
         sale: ticket.sale.clone(),
@@ -112,12 +116,12 @@ pub(crate) fn personal_status(
         state: place.state.as_str(),
         snapshot: snapshot.record.version,
         now_serving: snapshot.record.now_serving,
-        number: place.number,
+        number: place.number.filter(|_| !snapshot.numbering.is_folded(usize::from(ticket.lane), ticket.seq)),
         people_ahead: place.people_ahead,
         wait_seconds: place.wait_seconds.map(|(low, high)| WaitRange { low, high }),
         turn_expires_at: place.turn_expires_at,
         poll_after_ms: place.poll_after_ms,
         message: snapshot.sale.controls.message.clone(),
-        server_time: now,
+        server_time: standing.now,
     }
 }

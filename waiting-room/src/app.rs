@@ -22,13 +22,14 @@ use rand::RngExt as _;
 use sha2::Sha256;
 
 use crate::{
-    answers::{Admitted, PersonalStatus, Place, personal_status, standing},
+    answers::{Admitted, PersonalStatus, Place, personal_status, standing, told},
+    calls::Calls,
     eligibility::{NotEligible, Verifier},
     phase::Phase,
     place::State,
     refusal::Refusal,
     snapshot::{LiveSale, Snapshot},
-    store::{Departure, Entry, LaneView, Redeemed, Redemption, Right, Seat, SeatState, Store},
+    store::{Departure, Entry, Redeemed, Redemption, Right, Seat, SeatState, Store},
 };
 
 /// Reads an environment variable.
@@ -58,6 +59,7 @@ pub struct AppParts {
 pub struct App {
     pub(crate) parts: AppParts,
     environment: Environment,
+    pub(crate) calls: Calls,
     live: ArcSwap<HashMap<SaleId, Arc<LiveSale>>>,
 }
 
@@ -99,7 +101,7 @@ impl App {
     #[must_use]
     pub fn with_environment(parts: AppParts, environment: Environment) -> Self {
         let live = ArcSwap::default();
-        Self { parts, environment, live }
+        Self { parts, environment, calls: Calls::default(), live }
     }
 
     /// Whether the store answers.
@@ -163,7 +165,7 @@ impl App {
         Ok(ticket)
     }
 
-    /// **enter**: gives somebody their place, by one store call.
+    /// **enter**: gives somebody their place, by one store call that carries all who enter the lane at this moment.
     ///
     /// # Errors
     /// Why they may not enter.
@@ -177,16 +179,10 @@ impl App {
             _ => {}
         }
         let who = self.who(sale, &snapshot, entrance, now)?;
-        let lane = usize::from(who.lane);
-        let view = LaneView {
-            missed_below: snapshot.numbering.entries_through(lane, snapshot.record.expired_through),
-            numbered: snapshot.numbering.count(lane),
-        };
         let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
         let entry = Entry { account: who.account, ticket_seq };
         let id = &sale.definition.id;
-        let mut entered = self.parts.store.enter(id, who.lane, &[entry], view, now).await?;
-        let entered = entered.pop().ok_or_else(|| StoreError::unknown("enter", "no place was answered"))?;
+        let entered = self.calls.enter(&self.parts, &live, id, who.lane, entry).await?;
         let entered_at = who
             .ticket
             .filter(|ticket| ticket.seq == entered.seat.seq)
@@ -253,8 +249,11 @@ impl App {
         let now = self.parts.clock.now();
         let live = self.live(sale);
         let snapshot = live.snapshot();
-        let needs_seat = standing(&live, &snapshot, &ticket, None, now).needs_seat();
-        let seat = if needs_seat { self.seat(&ticket).await? } else { None };
+        let standing = standing(&live, &snapshot, &ticket, None, now);
+        if !standing.needs_seat() {
+            return Ok(told(&snapshot, &ticket, &standing));
+        }
+        let seat = self.seat(&ticket).await?;
         Ok(personal_status(&live, &snapshot, &ticket, seat.as_ref(), now))
     }
 
@@ -292,7 +291,7 @@ impl App {
             epoch: sale.controls.epoch,
         };
         let redemption = Redemption { account: ticket.account, seq: ticket.seq, right, now };
-        match self.parts.store.redeem(&ticket.sale, ticket.lane, &redemption).await? {
+        match self.calls.redeem(&self.parts.store, &ticket.sale, ticket.lane, redemption).await? {
             Redeemed::Admitted(right) => self.admitted(sale, &ticket, &right),
             Redeemed::Superseded | Redeemed::Lapsed => Err(Refusal::TurnMissed),
             Redeemed::Left => {

@@ -21,6 +21,8 @@ pub struct Follower {
     left_read: Vec<u64>,
     /// What the store held when it was last read.
     stored: (AdmissionRecord, usize),
+    /// Rows the store had folded away then.
+    stored_rows_first: usize,
     /// Readings in a row that found the store behind what this process knows.
     behind: u32,
     reload: bool,
@@ -39,6 +41,7 @@ impl Follower {
             counts: vec![None; usize::from(lanes)],
             left_read: vec![0; usize::from(lanes)],
             stored: Default::default(),
+            stored_rows_first: 0,
             behind: 0,
             reload: false,
         }
@@ -87,6 +90,15 @@ impl Follower {
         (&self.stored.0, self.stored.1)
     }
 
+    /// Up to where the store's rows are to be folded now: rows long since called, or what was folded before the
+    /// store lost it.
+    #[must_use]
+    pub fn fold_due(&self) -> Option<usize> {
+        let due = self.numbering.fold_due(self.record.expired_through);
+        let rows_first = due.unwrap_or(0).max(self.numbering.rows_first());
+        (rows_first > self.stored_rows_first).then_some(rows_first)
+    }
+
     /// Whether the store has lost what this process knows.
     #[must_use]
     pub fn store_is_behind(&self) -> bool {
@@ -111,23 +123,32 @@ impl Follower {
         let loses =
             recorded.record.version < self.record.version || recorded.rows_total < self.numbering.rows();
         self.stored = (recorded.record.clone(), recorded.rows_total);
+        self.stored_rows_first = recorded.rows_first;
         if loses && self.behind < BEHIND_MAX {
             // Asked for from the start, so that whatever is written next is seen whole.
             (self.behind, self.reload) = (self.behind + 1, true);
             return Ok(());
         }
-        let mut numbering =
-            if self.reload { Numbering::new(self.lanes()) } else { Numbering::clone(&self.numbering) };
-        if let Err(error) = recorded.rows.iter().try_for_each(|row| numbering.append(row)) {
-            self.reload = !self.reload;
-            return Err(error);
+        // Rows folded away before this process read them leave nothing to go on from: it begins with the base.
+        let anew = self.reload || recorded.rows_first > self.numbering.rows();
+        let mut numbering = if anew {
+            Arc::new(Numbering::after(self.lanes(), recorded.rows_first))
+        } else {
+            Arc::clone(&self.numbering)
+        };
+        // Most readings bring nothing new, and then nothing is copied.
+        if !recorded.rows.is_empty() || recorded.rows_first > numbering.rows_first() {
+            let changed = Arc::make_mut(&mut numbering);
+            if let Err(error) = recorded.rows.iter().try_for_each(|row| changed.append(row)) {
+                self.reload = !self.reload;
+                return Err(error);
+            }
+            changed.fold(recorded.rows_first);
         }
         // Rows that number another total than the record says are another history's.
         let differs = numbering.total() != recorded.record.numbered;
         (self.behind, self.reload) = (0, differs && !self.reload);
-        if !recorded.rows.is_empty() || numbering.rows() != self.numbering.rows() {
-            self.numbering = Arc::new(numbering);
-        }
+        self.numbering = numbering;
         if *self.record != recorded.record {
             self.record = Arc::new(AdmissionRecord {
                 now_serving: recorded.record.now_serving.max(self.record.now_serving),
@@ -158,6 +179,7 @@ mod tests {
             record: AdmissionRecord { version, now_serving, numbered, ..AdmissionRecord::default() },
             rows_total,
             rows: rows.iter().map(|row| row.to_vec()).collect(),
+            rows_first: 0,
         }
     }
 
@@ -199,6 +221,38 @@ mod tests {
         }
         assert_eq!((follower.numbering().total(), follower.record().version), (3, 2));
         assert_eq!(follower.record().now_serving, 4);
+    }
+
+    #[test]
+    fn what_the_store_folds_every_process_folds_and_late_ones_begin_with_the_base() {
+        let mut follower = followed();
+        let folded = Recorded { rows_first: 1, ..recorded(6, 4, 9, 3, &[[5, 4]]) };
+        follower.absorb(folded).unwrap();
+        assert_eq!((follower.numbering().rows_first(), follower.rows_from()), (1, 3));
+        assert_eq!(
+            (follower.numbering().number(0, 4), follower.numbering().is_folded(0, 3)),
+            (Some(8), true)
+        );
+        for mut late in [Follower::new(2), followed()] {
+            let all = Recorded { rows_first: 3, ..recorded(7, 9, 12, 5, &[[6, 5], [7, 5]]) };
+            late.absorb(all).unwrap();
+            assert_eq!((late.rows_from(), late.numbering().rows_first()), (5, 3));
+            assert_eq!((late.numbering().number(0, 6), late.numbering().is_folded(0, 5)), (Some(12), true));
+            assert_eq!(late.fold_due(), None);
+        }
+    }
+
+    #[test]
+    fn l5_a_store_that_lost_folded_rows_is_told_where_to_go_on() {
+        let mut follower = followed();
+        follower.absorb(Recorded { rows_first: 1, ..recorded(6, 4, 9, 3, &[[5, 4]]) }).unwrap();
+        follower.absorb(Recorded::default()).unwrap();
+        assert!(follower.store_is_behind());
+        assert_eq!(follower.fold_due(), Some(1));
+        let put_back = Recorded { rows_first: 1, ..recorded(8, 4, 9, 3, &[[4, 3], [5, 4]]) };
+        follower.absorb(put_back).unwrap();
+        assert!(!follower.store_is_behind());
+        assert_eq!((follower.rows_from(), follower.numbering().number(0, 4)), (3, Some(8)));
     }
 
     #[test]

@@ -11,7 +11,9 @@
 //! | what a sale is doing; where somebody stands | [`phase`], [`place`] |
 //! | which number a place has; how far the board moves | [`numbering`], [`admission`] |
 //! | the loops that move it (advance), and how a process follows | [`admitter`], [`follow`] |
+//! | how calls that wait at the same moment travel together | `calls`, `coalesce` |
 //! | what every process keeps ready to answer from | [`snapshot`] |
+//! | bytes that are the same for everyone | [`prepared`] |
 //! | the shop's word that an account may enter | [`eligibility`] |
 //! | what is stored, in memory, SQLite and Redis | [`store`] |
 //! | routes, pages, refusals in words | `http`, [`pages`], [`refusal`] |
@@ -23,6 +25,8 @@ pub mod admission;
 pub mod admitter;
 pub mod answers;
 pub mod app;
+mod calls;
+mod coalesce;
 pub mod eligibility;
 pub mod follow;
 mod http;
@@ -30,6 +34,7 @@ pub mod numbering;
 pub mod pages;
 pub mod phase;
 pub mod place;
+pub mod prepared;
 pub mod refusal;
 pub mod snapshot;
 pub mod store;

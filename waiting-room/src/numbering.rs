@@ -4,6 +4,10 @@
 //! exceeds its seq; inside a row, entry `i` of `c` in lane `k` stands at `(2i + 1) / 2c` of the row's stretch, ties
 //! by lane. So a number is final once its row is written, depends on no clock, and each lane's entries spread evenly
 //! over the row however uneven lanes are. All arithmetic is in integers.
+//!
+//! Rows count in all, so a row holds what the rows before it held. Once every number of some rows has had its turn,
+//! all but the last of them can be dropped: that one, the *base*, then stands for all. Later numbers stay as they
+//! are; what the base knows of its own entries is only that their turns have come and gone.
 
 use std::sync::Arc;
 
@@ -11,8 +15,15 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbering {
     lanes: usize,
+    /// Rows dropped before `rows[0]`, which is the base if there are any.
+    folded: usize,
     rows: Vec<Arc<Row>>,
 }
+
+/// Rows that are kept although all their turns have run out: what a process with an old view may still ask about.
+const CALLED_ROWS_KEPT: usize = 256;
+/// Rows that are folded at a time, so that folding is rare.
+const FOLD_ROWS_MIN: usize = 512;
 
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
@@ -42,7 +53,13 @@ impl Numbering {
     /// No rows yet, for a sale of so many lanes.
     #[must_use]
     pub fn new(lanes: u16) -> Self {
-        Self { lanes: usize::from(lanes), rows: Vec::new() }
+        Self::after(lanes, 0)
+    }
+
+    /// No rows yet, where `folded` have been dropped: the next one to be appended is the base.
+    #[must_use]
+    pub fn after(lanes: u16, folded: usize) -> Self {
+        Self { lanes: usize::from(lanes), folded, rows: Vec::new() }
     }
 
     /// Appends a row of cumulative counts.
@@ -84,15 +101,57 @@ impl Numbering {
         self.lanes
     }
 
-    /// Rows there are.
+    /// Rows there are, dropped ones too.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.rows.len()
+        self.folded + self.rows.len()
     }
 
-    /// The counts of the rows from `from` on.
+    /// The position of the first row that is kept: the base, where rows were dropped.
+    #[must_use]
+    pub fn rows_first(&self) -> usize {
+        self.folded
+    }
+
+    /// The counts of the rows from position `from` on, as far as they are kept.
     pub fn counts_from(&self, from: usize) -> impl Iterator<Item = &[u64]> {
-        self.rows.iter().skip(from).map(|row| &*row.counts)
+        self.rows.iter().skip(from.saturating_sub(self.folded)).map(|row| &*row.counts)
+    }
+
+    /// Drops the rows before position `rows_first`, which becomes the base.
+    pub fn fold(&mut self, rows_first: usize) {
+        let dropped = rows_first.saturating_sub(self.folded).min(self.rows.len().saturating_sub(1));
+        if dropped == 0 {
+            return;
+        }
+        self.rows.drain(..dropped);
+        self.folded += dropped;
+        let base = Row { counts: self.rows[0].counts.clone(), before: 0 };
+        self.rows[0] = Arc::new(base);
+    }
+
+    /// Up to where rows should be folded now that all turns up to `expired_through` have run out: enough of them at
+    /// a time, and never the last few.
+    #[must_use]
+    pub fn fold_due(&self, expired_through: u64) -> Option<usize> {
+        // A row ends where the next one begins.
+        let begun = self.rows.partition_point(|row| row.before <= expired_through);
+        let over = begun.checked_sub(1)?;
+        let dropped = over.checked_sub(1 + CALLED_ROWS_KEPT)?;
+        (dropped >= FOLD_ROWS_MIN).then_some(self.folded + dropped)
+    }
+
+    /// Whether the entry belongs to the base: its turn has run out, and its number is not known any more.
+    #[must_use]
+    pub fn is_folded(&self, lane: usize, seq: u64) -> bool {
+        seq < self.folded_entries(lane)
+    }
+
+    /// Entries of `lane` that belong to the base.
+    #[must_use]
+    pub fn folded_entries(&self, lane: usize) -> u64 {
+        let base = self.rows.first().filter(|_| self.folded > 0);
+        base.and_then(|base| base.counts.get(lane)).copied().unwrap_or(0)
     }
 
     /// Entries that have a number: numbers run from 1 to this.
@@ -107,7 +166,8 @@ impl Numbering {
         self.rows.last().and_then(|row| row.counts.get(lane)).copied().unwrap_or(0)
     }
 
-    /// The number of the entry `seq` of `lane`, once it has one.
+    /// The number of the entry `seq` of `lane`, once it has one. For an entry that [`Numbering::is_folded`] it is one
+    /// that came no later than the end of the base, good for comparing and not for showing.
     #[must_use]
     pub fn number(&self, lane: usize, seq: u64) -> Option<u64> {
         if lane >= self.lanes {
@@ -300,9 +360,55 @@ mod tests {
         }
 
         #[test]
+        fn p1_folding_changes_no_number_behind_the_base((lanes, added) in any_rows(), keep in 0usize..6, number in 0u64..300) {
+            let whole = built(lanes, &added);
+            let mut folded = whole.clone();
+            folded.fold(keep);
+            let first = folded.rows_first();
+            prop_assert_eq!((folded.rows(), folded.total()), (whole.rows(), whole.total()));
+            let base = if first == 0 { 0 } else { whole.counts_from(first).next().unwrap_or_default().iter().sum() };
+            for lane in 0..lanes {
+                prop_assert_eq!(folded.count(lane), whole.count(lane));
+                for seq in 0..whole.count(lane) {
+                    let (was, is) = (whole.number(lane, seq).unwrap(), folded.number(lane, seq).unwrap());
+                    prop_assert_eq!(folded.is_folded(lane, seq), first > 0 && was <= base);
+                    prop_assert!(is == was || (was <= base && is <= base));
+                }
+                if number >= base {
+                    prop_assert_eq!(folded.entries_through(lane, number), whole.entries_through(lane, number));
+                }
+            }
+            // Whoever reads the folded rows for the first time knows the same.
+            let mut read = Numbering::after(u16::try_from(lanes).unwrap(), first);
+            for row in folded.counts_from(0) {
+                read.append(row).unwrap();
+            }
+            prop_assert_eq!(read, folded);
+        }
+
+        #[test]
         fn rows_read_back(counts in prop::collection::vec(any::<u64>(), 1..9)) {
             prop_assert_eq!(row_from_text(&row_to_text(&counts)), Ok(counts));
         }
+    }
+
+    #[test]
+    fn rows_long_since_called_are_due_and_the_others_stay() {
+        let rows = CALLED_ROWS_KEPT + FOLD_ROWS_MIN + 10;
+        let mut numbering = built(2, &vec![vec![2, 1]; rows]);
+        assert_eq!(numbering.fold_due(0), None);
+        let called = CALLED_ROWS_KEPT + FOLD_ROWS_MIN + 1;
+        assert_eq!(numbering.fold_due(3 * called as u64 - 1), None);
+        assert_eq!(numbering.fold_due(3 * called as u64), Some(FOLD_ROWS_MIN));
+        assert_eq!(numbering.fold_due(u64::MAX), Some(rows - 1 - CALLED_ROWS_KEPT - 1));
+        numbering.fold(FOLD_ROWS_MIN);
+        assert_eq!(
+            (numbering.rows_first(), numbering.counts_from(0).count()),
+            (FOLD_ROWS_MIN, rows - FOLD_ROWS_MIN)
+        );
+        assert_eq!(numbering.fold_due(3 * called as u64), None);
+        numbering.fold(7);
+        assert_eq!(numbering.rows_first(), FOLD_ROWS_MIN, "what is folded stays so");
     }
 
     #[test]

@@ -2,13 +2,11 @@
 //! prepared as bytes.
 
 use std::{
-    fmt::Write as _,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use bytes::Bytes;
 use lockgate_shared::{
     catalog::StoredSale,
     clock::Timestamp,
@@ -16,7 +14,6 @@ use lockgate_shared::{
     ids::{ItemId, SaleId},
 };
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 use crate::{
     admission::AdmissionRecord,
@@ -26,6 +23,7 @@ use crate::{
     pages,
     phase::{Phase, item_state, phase},
     place::public_poll_after_ms,
+    prepared::Prepared,
     store::LaneReport,
 };
 
@@ -61,15 +59,6 @@ pub struct Snapshot {
     pub page_bytes: Arc<Prepared>,
 }
 
-/// Bytes that are the same for everyone, and their tag.
-#[derive(Debug)]
-pub struct Prepared {
-    /// The body.
-    pub bytes: Bytes,
-    /// Its `ETag`.
-    pub etag: String,
-}
-
 /// The public status, as API.md has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PublicStatus {
@@ -99,18 +88,6 @@ struct ItemStatus {
 
 /// Bytes whose only change is the time are rebuilt once in this span, so that tags hold for a cache's life.
 const BYTES_LIFE: Duration = Duration::from_secs(1);
-
-impl Prepared {
-    fn new(body: String) -> Self {
-        let mut etag = String::with_capacity(34);
-        etag.push('"');
-        for byte in &Sha256::digest(&body)[..16] {
-            let _ = write!(etag, "{byte:02x}");
-        }
-        etag.push('"');
-        Self { bytes: body.into(), etag }
-    }
-}
 
 impl LiveSale {
     /// A sale nothing is known of yet but its definition.
@@ -179,6 +156,9 @@ impl LiveSale {
         let left_waiting = self.left.read().unwrap_or_else(PoisonError::into_inner).waiting(follower);
         let stock = self.stock.load_full();
         let previous = self.snapshot();
+        if follower.numbering().rows_first() != previous.numbering.rows_first() {
+            self.left.write().unwrap_or_else(PoisonError::into_inner).forget_folded(follower.numbering());
+        }
         let next = Snapshot::build(Some(&previous), sale, verifier, follower, stock, left_waiting, now);
         self.snapshot.store(Arc::new(next));
     }
@@ -190,6 +170,14 @@ impl LeftSeats {
             && let Err(position) = seqs.binary_search(&seq)
         {
             seqs.insert(position, seq);
+        }
+    }
+
+    /// Forgets places whose turn is long over: the lane is asked about those anyway.
+    fn forget_folded(&mut self, numbering: &Numbering) {
+        for (lane, seqs) in self.0.iter_mut().enumerate() {
+            seqs.drain(..seqs.partition_point(|seq| *seq < numbering.folded_entries(lane)));
+            seqs.shrink_to_fit();
         }
     }
 

@@ -1,36 +1,35 @@
-//! What every request passes: a time limit, a panic guard, security headers, and problems as pages for people.
+//! What every request passes: a time limit, a panic guard, security headers, a measurement, and problems as pages for
+//! people. One layer does all of it: each layer of its own would box every request's future once more.
 
-use std::time::{Duration, Instant};
+use std::{
+    convert::Infallible,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
-    body::Body,
     extract::{MatchedPath, Request},
-    middleware::{self, Next},
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
-use http_body_util::BodyExt as _;
-use tower_http::catch_panic::CatchPanicLayer;
+use futures::FutureExt as _;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use tower::{Layer, Service};
 
-use crate::{
-    limits::{BODY_BYTES_MAX, REQUEST_SECONDS_MAX},
-    negotiate::wants_html,
-    problem::Problem,
-};
+use super::{error_page, meter::Meter};
+use crate::{limits::REQUEST_SECONDS_MAX, negotiate::wants_html, problem::Problem};
 
-/// Wraps a finished router: unknown addresses and methods become problems, and every layer of the edge applies.
+/// Wraps a finished router: unknown addresses and methods become problems, and the edge applies to every answer.
 pub fn guard(router: Router) -> Router {
     router
         .route(STYLE_PATH, get(style))
         .fallback(no_such_address)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn(pages_for_people))
-        .layer(CatchPanicLayer::custom(|_panic: Box<dyn std::any::Any + Send>| {
-            Problem::internal().into_response()
-        }))
-        .layer(middleware::from_fn(bounded))
+        .layer(Edge)
 }
 
 /// Where every page finds its style sheet.
@@ -55,94 +54,108 @@ async fn method_not_allowed() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }
 
-async fn bounded(request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let method = request.method().clone();
-    let limit = Duration::from_secs(REQUEST_SECONDS_MAX);
-    let mut response = match tokio::time::timeout(limit, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => Problem::unavailable("overloaded", "This took too long. Keep your place and try again.")
-            .into_response(),
-    };
-    measure(&method, route.as_ref(), response.status(), started);
-    let headers = response.headers_mut();
-    for (name, value) in SECURITY_HEADERS {
-        headers.entry(HeaderName::from_static(name)).or_insert(HeaderValue::from_static(value));
-    }
-    response
+/// The layer.
+#[derive(Clone, Copy, Debug)]
+struct Edge;
+
+/// A route behind it.
+#[derive(Clone)]
+struct Guarded<S> {
+    inner: S,
+    meter: Arc<Meter>,
 }
 
-/// Counts by route pattern, never by address: an address may hold an order's id, and their number has no bound.
-fn measure(method: &Method, route: Option<&MatchedPath>, status: StatusCode, started: Instant) {
-    let route = route.map_or("none", MatchedPath::as_str).to_owned();
-    let seconds = started.elapsed().as_secs_f64();
-    tracing::debug!(%method, route, status = status.as_u16(), seconds, "answered");
-    let labels = [("method", method.to_string()), ("route", route), ("status", status.as_u16().to_string())];
-    metrics::histogram!("lockgate_http_request_seconds", &labels).record(seconds);
+impl<S> Layer<S> for Edge {
+    type Service = Guarded<S>;
+    fn layer(&self, inner: S) -> Guarded<S> {
+        Guarded { inner, meter: Arc::default() }
+    }
+}
+
+impl<S> Service<Request> for Guarded<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let started = Instant::now();
+        let route = request.extensions().get::<MatchedPath>().cloned();
+        let method = request.method().clone();
+        let is_for_people = may_want_html(request.headers()) && wants_html(request.headers());
+        let meter = Arc::clone(&self.meter);
+        let answer = bounded(self.inner.call(request), started);
+        Box::pin(async move {
+            let mut response = answer.await;
+            if is_for_people && error_page::is_problem(&response) {
+                response = error_page::from_problem(response).await;
+            }
+            let route = route.as_ref().map_or("none", MatchedPath::as_str);
+            meter.note(&method, route, response.status(), started.elapsed());
+            add_security_headers(response.headers_mut());
+            Ok(response)
+        })
+    }
+}
+
+/// The answer, or what is said instead when it takes too long or the handler panics.
+async fn bounded<F>(answer: F, started: Instant) -> Response
+where
+    F: Future<Output = Result<Response, Infallible>>,
+{
+    let limit = started + Duration::from_secs(REQUEST_SECONDS_MAX);
+    // A timer is set only once the answer is not ready at its first poll.
+    match tokio::time::timeout_at(limit.into(), AssertUnwindSafe(answer).catch_unwind()).await {
+        Ok(Ok(Ok(response))) => response,
+        Ok(Ok(Err(never))) => match never {},
+        Ok(Err(_panic)) => Problem::internal().into_response(),
+        Err(_elapsed) => {
+            Problem::unavailable("overloaded", "This took too long. Keep your place and try again.")
+                .into_response()
+        }
+    }
+}
+
+/// Whether `Accept` is worth reading: what programs send names no text.
+fn may_want_html(headers: &HeaderMap) -> bool {
+    let is_text =
+        |value: &HeaderValue| value.as_bytes().windows(5).any(|word| word.eq_ignore_ascii_case(b"text/"));
+    headers.get_all(header::ACCEPT).iter().any(is_text)
+}
+
+fn add_security_headers(headers: &mut HeaderMap) {
+    headers.reserve(SECURITY_HEADERS.len());
+    for (name, value) in &SECURITY_HEADERS {
+        headers.entry(name).or_insert_with(|| value.clone());
+    }
 }
 
 /// Set unless a handler set its own. The policy allows what our pages use and nothing else: their own style sheet
 /// and script, images as data, forms to this host and to a payment page.
-const SECURITY_HEADERS: [(&str, &str); 4] = [
-    ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
+static SECURITY_HEADERS: [(HeaderName, HeaderValue); 4] = [
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     (
-        "content-security-policy",
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; \
-         base-uri 'none'; frame-ancestors 'self'; form-action 'self' http: https:",
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; \
+             base-uri 'none'; frame-ancestors 'self'; form-action 'self' http: https:",
+        ),
     ),
-    ("cross-origin-opener-policy", "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
 ];
-
-/// A problem met by a browser becomes a page that says the same.
-async fn pages_for_people(request: Request, next: Next) -> Response {
-    let html = wants_html(request.headers());
-    let response = next.run(request).await;
-    let is_problem =
-        response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
-    if !html || !is_problem {
-        return response;
-    }
-    let (mut parts, body) = response.into_parts();
-    let bytes = match http_body_util::Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(collected) => collected.to_bytes(),
-        Err(_) => return Problem::internal().into_response(),
-    };
-    let problem: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let text = |name: &str| escape(problem.get(name).and_then(serde_json::Value::as_str).unwrap_or_default());
-    let page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <link rel=\"stylesheet\" href=\"{STYLE_PATH}\"><title>{title}</title></head>\n\
-         <body><main><h1>{title}</h1>\n<p>{detail}</p>\n<p class=\"code\">{code}</p>\n\
-         <p><a href=\"/\">All sales</a></p></main></body></html>\n",
-        title = text("title"),
-        detail = text("detail"),
-        code = text("code"),
-    );
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    parts.headers.remove(header::CONTENT_LENGTH);
-    Response::from_parts(parts, Body::from(page))
-}
-
-fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other => safe.push(other),
-        }
-    }
-    safe
-}
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use http_body_util::BodyExt as _;
     use tower::ServiceExt as _;
 
     use super::*;
@@ -182,10 +195,5 @@ mod tests {
         let (status, kind, body) = call("/breaks", "*/*").await;
         assert_eq!((status, kind.as_str()), (StatusCode::INTERNAL_SERVER_ERROR, "application/problem+json"));
         assert!(!body.contains("deliberate"));
-    }
-
-    #[test]
-    fn what_a_client_sent_cannot_become_markup() {
-        assert_eq!(escape("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
     }
 }

@@ -20,12 +20,13 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use lockgate_shared::{
     credentials,
     ids::SaleId,
+    negotiate::accepts_gzip,
     problem::Problem,
     request::{BodyKind, read_body},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{app::App, eligibility::NotEligible, refusal::Refusal};
+use crate::{app::App, eligibility::NotEligible, prepared::Prepared, refusal::Refusal};
 
 /// What shoppers call.
 pub fn router(app: Arc<App>) -> Router {
@@ -137,9 +138,13 @@ fn need_ticket<'a>(headers: &'a HeaderMap, sale: &SaleId) -> Result<&'a str, Pro
 
 /// JSON that no cache may keep.
 fn private_json(status: StatusCode, body: &impl Serialize) -> Response {
-    let text = serde_json::to_string(body).unwrap_or_default();
-    let mut response = (status, text).into_response();
+    let mut text = Vec::with_capacity(JSON_BYTES);
+    // Our own types always have a JSON form.
+    let _ = serde_json::to_writer(&mut text, body);
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
     let headers = response.headers_mut();
+    headers.reserve(HEADERS);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
@@ -165,31 +170,48 @@ fn see_other(path: &str) -> Response {
     response
 }
 
-/// A shared answer with its tag: 304 where the caller has it already.
+/// A shared answer in the coding the caller takes, with its tag: 304 where the caller has it already. `vary` names
+/// `Accept-Encoding` too.
 fn shared(
     headers: &HeaderMap,
-    prepared: &crate::snapshot::Prepared,
+    prepared: &Prepared,
     kind: &'static str,
     cache: &'static str,
     vary: &'static str,
 ) -> Response {
-    let given = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let has_it = given
-        .flat_map(|line| line.split(','))
-        .map(|tag| tag.trim().trim_start_matches("W/"))
-        .any(|tag| tag == prepared.etag || tag == "*");
-    let mut response = if has_it {
+    let gzip = accepts_gzip(headers);
+    let etag = prepared.etag(gzip);
+    let mut response = if has_already(headers, etag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let mut response = Response::new(Body::from(prepared.bytes.clone()));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        let bytes = if gzip { prepared.gzip() } else { prepared.plain() };
+        let mut response = Response::new(Body::from(bytes.clone()));
+        let headers = response.headers_mut();
+        headers.reserve(HEADERS);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        if gzip {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         response
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     headers.insert(header::VARY, HeaderValue::from_static(vary));
-    if let Ok(etag) = HeaderValue::try_from(prepared.etag.as_str()) {
-        headers.insert(header::ETAG, etag);
-    }
+    headers.insert(header::ETAG, etag.clone());
     response
+}
+
+/// Room for what an answer of ours holds, the edge's headers included: a map that grows while it is filled is
+/// hashed anew each time.
+const HEADERS: usize = 12;
+/// Room for a personal status, or for a ticket and one.
+const JSON_BYTES: usize = 1_024;
+
+/// Whether `If-None-Match` names the tag (RFC 9110, section 13.1.2: compared weakly).
+fn has_already(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let given = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    given
+        .flat_map(|line| line.split(','))
+        .map(|tag| tag.trim().trim_start_matches("W/"))
+        .any(|tag| tag.as_bytes() == etag.as_bytes() || tag == "*")
 }

@@ -65,6 +65,9 @@ struct ItemCard<'a> {
     state: &'static str,
 }
 
+/// What the sale page depends on.
+const VARY: &str = "Accept, Accept-Encoding";
+
 /// What everyone sees may be a little old: the status says what is true now.
 const CACHE: &str = "public, max-age=5";
 
@@ -87,7 +90,7 @@ pub(super) async fn sale(
     let sale = app.sale(&id)?;
     let snapshot = app.live(&sale).snapshot();
     if wants_html(&headers) {
-        return Ok(shared(&headers, &snapshot.page_bytes, "text/html; charset=utf-8", CACHE, "Accept"));
+        return Ok(shared(&headers, &snapshot.page_bytes, "text/html; charset=utf-8", CACHE, VARY));
     }
     Ok(cached(Json(card(&snapshot, app.parts.clock.now())).into_response()))
 }

@@ -50,6 +50,13 @@ async fn enter(store: &dyn Store, sale: &SaleId, entry: Entry, view: LaneView, n
     (entered[0].seat.seq, entered[0].fresh)
 }
 
+/// Redeems one turn.
+async fn redeem(store: &dyn Store, sale: &SaleId, redemption: Redemption) -> Redeemed {
+    let mut redeemed = store.redeem(sale, 0, &[redemption]).await.unwrap();
+    assert_eq!(redeemed.len(), 1);
+    redeemed.remove(0)
+}
+
 async fn places_are_given_in_order_and_kept(store: &dyn Store) {
     let sale = sale("order");
     let batch = [entry(1), entry(2), entry(1), entry(3)];
@@ -103,9 +110,9 @@ async fn a_lost_place_is_restored_from_its_ticket(store: &dyn Store) {
 async fn a_turn_is_redeemed_once(store: &dyn Store) {
     let sale = sale("redeem");
     enter(store, &sale, entry(1), view(0), 0).await;
-    let first = store.redeem(&sale, 0, &redemption(1, 0, "j1", 0, 0)).await.unwrap();
+    let first = redeem(store, &sale, redemption(1, 0, "j1", 0, 0)).await;
     assert_eq!(first, Redeemed::Admitted(right("j1", 0, 0)));
-    let again = store.redeem(&sale, 0, &redemption(1, 0, "j2", 30, 0)).await.unwrap();
+    let again = redeem(store, &sale, redemption(1, 0, "j2", 30, 0)).await;
     assert_eq!(again, first, "the same id and end");
     let state = SeatState::Admitted(right("j1", 0, 0));
     assert_eq!(store.seat(&sale, 0, account(1)).await.unwrap(), Some(Seat { seq: 0, state }));
@@ -114,21 +121,52 @@ async fn a_turn_is_redeemed_once(store: &dyn Store) {
         (0, false),
         "whoever holds the right keeps it"
     );
-    let revoked = store.redeem(&sale, 0, &redemption(1, 0, "j3", 40, 1)).await.unwrap();
+    let revoked = redeem(store, &sale, redemption(1, 0, "j3", 40, 1)).await;
     let renewed = Right { expires_at: at(60), ..right("j3", 40, 1) };
     assert_eq!(revoked, Redeemed::Admitted(renewed.clone()), "a new id, the same end");
-    let stale = store.redeem(&sale, 0, &redemption(1, 0, "j4", 41, 0)).await.unwrap();
+    let stale = redeem(store, &sale, redemption(1, 0, "j4", 41, 0)).await;
     assert_eq!(stale, Redeemed::Admitted(renewed), "a process with an old epoch changes nothing");
+}
+
+async fn turns_that_come_together_are_redeemed_in_order(store: &dyn Store) {
+    let sale = sale("redeem-batch");
+    store.enter(&sale, 0, &[entry(0), entry(1), entry(2)], view(0), at(0)).await.unwrap();
+    store.leave(&sale, 0, account(2), 2).await.unwrap();
+    let turns = [
+        redemption(0, 0, "j1", 0, 0),
+        redemption(0, 0, "j2", 1, 0),
+        redemption(0, 0, "j3", 2, 1),
+        redemption(1, 1, "j4", 0, 0),
+        redemption(1, 0, "j5", 0, 0),
+        redemption(2, 2, "j6", 0, 0),
+        redemption(0, 0, "j7", 60, 1),
+        redemption(9, 40, "j8", 0, 0),
+    ];
+    let redeemed = store.redeem(&sale, 0, &turns).await.unwrap();
+    let renewed = Right { expires_at: at(60), ..right("j3", 2, 1) };
+    let expected = [
+        Redeemed::Admitted(right("j1", 0, 0)),
+        Redeemed::Admitted(right("j1", 0, 0)),
+        Redeemed::Admitted(renewed),
+        Redeemed::Admitted(right("j4", 0, 0)),
+        Redeemed::Superseded,
+        Redeemed::Left,
+        Redeemed::Lapsed,
+        Redeemed::Admitted(right("j8", 0, 0)),
+    ];
+    assert_eq!(redeemed, expected);
+    assert_eq!(store.redeem(&sale, 0, &[]).await.unwrap(), []);
+    assert_eq!(enter(store, &sale, entry(4), view(0), 0).await, (41, true));
 }
 
 async fn a_right_that_ran_out_is_not_renewed(store: &dyn Store) {
     let sale = sale("lapse");
     enter(store, &sale, entry(1), view(0), 0).await;
-    store.redeem(&sale, 0, &redemption(1, 0, "j1", 0, 1)).await.unwrap();
-    assert_eq!(store.redeem(&sale, 0, &redemption(1, 0, "j5", 60, 1)).await.unwrap(), Redeemed::Lapsed);
+    redeem(store, &sale, redemption(1, 0, "j1", 0, 1)).await;
+    assert_eq!(redeem(store, &sale, redemption(1, 0, "j5", 60, 1)).await, Redeemed::Lapsed);
     assert_eq!(enter(store, &sale, entry(1), view(0), 60).await, (1, true));
-    assert_eq!(store.redeem(&sale, 0, &redemption(1, 0, "j6", 60, 1)).await.unwrap(), Redeemed::Superseded);
-    let lost = store.redeem(&sale, 0, &redemption(7, 20, "j7", 0, 0)).await.unwrap();
+    assert_eq!(redeem(store, &sale, redemption(1, 0, "j6", 60, 1)).await, Redeemed::Superseded);
+    let lost = redeem(store, &sale, redemption(7, 20, "j7", 0, 0)).await;
     assert_eq!(lost, Redeemed::Admitted(right("j7", 0, 0)), "a ticket stands for itself");
     assert_eq!(enter(store, &sale, entry(8), view(0), 0).await, (21, true));
 }
@@ -140,7 +178,7 @@ async fn leaving_is_final_and_logged_once(store: &dyn Store) {
     }
     assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Left);
     assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Left);
-    assert_eq!(store.redeem(&sale, 0, &redemption(1, 1, "j", 0, 0)).await.unwrap(), Redeemed::Left);
+    assert_eq!(redeem(store, &sale, redemption(1, 1, "j", 0, 0)).await, Redeemed::Left);
     let reports = store.survey(&sale, &[0, 0]).await;
     let expected = LaneReport { count: 3, newly_left: vec![1], left_read: 1 };
     assert_eq!(reports, [Some(expected), Some(LaneReport::default())]);
@@ -181,8 +219,36 @@ async fn l7_only_the_holder_of_the_newest_lease_moves_the_record(store: &dyn Sto
     assert_eq!(store.advance(&sale, &step(fence, 1, &[&[9, 9]])).await.unwrap(), Advanced::Fenced);
     assert_eq!(store.advance(&sale, &step(fence + 1, 1, &[])).await.unwrap(), Advanced::Advanced);
     let line = store.record(&sale, 1).await.unwrap();
-    assert_eq!(line, Recorded { record: record(2), rows_total: 2, rows: vec![vec![3, 4]] });
+    assert_eq!(line, Recorded { record: record(2), rows_total: 2, rows_first: 0, rows: vec![vec![3, 4]] });
     assert_eq!(store.record(&sale, 7).await.unwrap().rows, Vec::<Vec<u64>>::new());
+}
+
+async fn rows_long_since_called_are_folded(store: &dyn Store) {
+    let sale = sale("fold");
+    let fence = store.lease(&sale, "a", 60_000).await.unwrap().unwrap();
+    let advance = async |expected_version: u64, rows: &[&[u64]]| {
+        let record = AdmissionRecord { version: expected_version + 1, ..AdmissionRecord::default() };
+        let rows = rows.iter().map(|row| row.to_vec()).collect();
+        store.advance(&sale, &Move { fence, expected_version, record, rows }).await.unwrap()
+    };
+    let rows = async |from: usize| {
+        let recorded = store.record(&sale, from).await.unwrap();
+        (recorded.rows_first, recorded.rows_total, recorded.rows.iter().map(|row| row[0]).collect::<Vec<_>>())
+    };
+    assert_eq!(advance(0, &[&[1, 0], &[2, 0], &[3, 1], &[4, 1], &[5, 1]]).await, Advanced::Advanced);
+    assert_eq!(store.fold(&sale, fence + 1, 2).await.unwrap(), Advanced::Fenced);
+    assert_eq!(rows(0).await, (0, 5, vec![1, 2, 3, 4, 5]));
+    assert_eq!(store.fold(&sale, fence, 2).await.unwrap(), Advanced::Advanced);
+    assert_eq!(rows(0).await, (2, 5, vec![3, 4, 5]));
+    assert_eq!(rows(4).await, (2, 5, vec![5]), "positions stay what they were");
+    assert_eq!(store.fold(&sale, fence, 1).await.unwrap(), Advanced::Advanced);
+    assert_eq!(advance(1, &[&[6, 1]]).await, Advanced::Advanced);
+    assert_eq!(rows(5).await, (2, 6, vec![6]));
+    assert_eq!(store.fold(&sale, fence, 9).await.unwrap(), Advanced::Advanced);
+    assert_eq!(rows(0).await, (9, 9, vec![]), "a store that lost them goes on from there");
+    assert_eq!(advance(2, &[&[7, 1], &[8, 1]]).await, Advanced::Advanced);
+    assert_eq!(rows(0).await, (9, 11, vec![7, 8]));
+    assert_eq!(rows(10).await, (9, 11, vec![8]));
 }
 
 async fn k2_fifty_at_once_get_one_place(store: &dyn Store) {
@@ -199,9 +265,11 @@ async fn suite(store: &dyn Store) {
     a_missed_turn_gives_a_new_place(store).await;
     a_lost_place_is_restored_from_its_ticket(store).await;
     a_turn_is_redeemed_once(store).await;
+    turns_that_come_together_are_redeemed_in_order(store).await;
     a_right_that_ran_out_is_not_renewed(store).await;
     leaving_is_final_and_logged_once(store).await;
     l7_only_the_holder_of_the_newest_lease_moves_the_record(store).await;
+    rows_long_since_called_are_folded(store).await;
     k2_fifty_at_once_get_one_place(store).await;
 }
 

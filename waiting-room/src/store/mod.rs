@@ -137,9 +137,11 @@ pub struct LaneReport {
 pub struct Recorded {
     /// The record; the default one for a sale that nobody has moved yet.
     pub record: AdmissionRecord,
-    /// Rows there are in all.
+    /// Rows written in all, folded ones too.
     pub rows_total: usize,
-    /// Rows from the asked one on; at most [`ROWS_PER_CALL_MAX`].
+    /// The position of the first row that is kept: the earlier ones are folded into it.
+    pub rows_first: usize,
+    /// Rows from the asked one on, or from `rows_first`; at most [`ROWS_PER_CALL_MAX`].
     pub rows: Vec<Vec<u64>>,
 }
 
@@ -186,10 +188,14 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> Result<Vec<Entered>, StoreError>;
 
-    /// Exchanges a turn for a right: once per place, the same again afterwards. After a rise of the epoch the right
-    /// gets the new id, and keeps its end. A place the store lost is taken from the ticket's word.
-    async fn redeem(&self, sale: &SaleId, lane: u16, redemption: &Redemption)
-    -> Result<Redeemed, StoreError>;
+    /// Exchanges turns of one lane for rights, in order: once per place, the same again afterwards. After a rise of
+    /// the epoch the right gets the new id, and keeps its end. A place the store lost is taken from the ticket's word.
+    async fn redeem(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        redemptions: &[Redemption],
+    ) -> Result<Vec<Redeemed>, StoreError>;
 
     /// Gives a place up, and notes it in the lane's log.
     async fn leave(
@@ -211,11 +217,15 @@ pub trait Store: Send + Sync {
     /// number, which rises whenever the lease is taken anew; `None` while somebody else has it.
     async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError>;
 
-    /// The record, and the numbering rows from `rows_from` on.
+    /// The record, and the numbering rows from `rows_from` on, or from the first that is not folded away.
     async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError>;
 
     /// Stores a new record and appends rows, if fence and version are still the current ones.
     async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError>;
+
+    /// Folds the numbering rows before `rows_first` into that one, whose counts hold theirs, if the fence is still
+    /// the current one. A store that has lost the rows up to there goes on from there, without any.
+    async fn fold(&self, sale: &SaleId, fence: u64, rows_first: usize) -> Result<Advanced, StoreError>;
 
     /// Whether the store answers.
     async fn ping(&self) -> Result<(), StoreError>;

@@ -43,6 +43,7 @@ struct Lane {
 struct Stored {
     record: AdmissionRecord,
     rows: Vec<Vec<u64>>,
+    rows_first: usize,
     fence: u64,
     lease: Option<(String, Instant)>,
 }
@@ -55,6 +56,16 @@ impl Lane {
             Entering::Next => (self.next.max(view.numbered), true),
         };
         Entered { seat: self.put(entry.account, seq, SeatState::Waiting), fresh }
+    }
+
+    fn redeem(&mut self, redemption: &Redemption) -> Redeemed {
+        match rules::redeeming(self.seats.get(&redemption.account), redemption) {
+            Redeeming::Answer(answer) => answer,
+            Redeeming::Write(right) => {
+                self.put(redemption.account, redemption.seq, SeatState::Admitted(right.clone()));
+                Redeemed::Admitted(right)
+            }
+        }
     }
 
     fn put(&mut self, account: AccountHash, seq: u64, state: SeatState) -> Seat {
@@ -96,17 +107,9 @@ impl Store for Model {
         &self,
         sale: &SaleId,
         lane: u16,
-        redemption: &Redemption,
-    ) -> Result<Redeemed, StoreError> {
-        Ok(self.lane(sale, lane, |lane| {
-            match rules::redeeming(lane.seats.get(&redemption.account), redemption) {
-                Redeeming::Answer(answer) => answer,
-                Redeeming::Write(right) => {
-                    lane.put(redemption.account, redemption.seq, SeatState::Admitted(right.clone()));
-                    Redeemed::Admitted(right)
-                }
-            }
-        }))
+        redemptions: &[Redemption],
+    ) -> Result<Vec<Redeemed>, StoreError> {
+        Ok(self.lane(sale, lane, |lane| redemptions.iter().map(|turn| lane.redeem(turn)).collect()))
     }
 
     async fn leave(
@@ -161,8 +164,15 @@ impl Store for Model {
     async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
         Ok(self.line(sale, |line| Recorded {
             record: line.record.clone(),
-            rows_total: line.rows.len(),
-            rows: line.rows.iter().skip(rows_from).take(ROWS_PER_CALL_MAX).cloned().collect(),
+            rows_total: line.rows_first + line.rows.len(),
+            rows_first: line.rows_first,
+            rows: line
+                .rows
+                .iter()
+                .skip(rows_from.saturating_sub(line.rows_first))
+                .take(ROWS_PER_CALL_MAX)
+                .cloned()
+                .collect(),
         }))
     }
 
@@ -176,6 +186,18 @@ impl Store for Model {
             }
             line.record = step.record.clone();
             line.rows.extend(step.rows.iter().cloned());
+            Advanced::Advanced
+        }))
+    }
+
+    async fn fold(&self, sale: &SaleId, fence: u64, rows_first: usize) -> Result<Advanced, StoreError> {
+        Ok(self.line(sale, |line| {
+            if line.fence != fence {
+                return Advanced::Fenced;
+            }
+            let folded = rows_first.saturating_sub(line.rows_first);
+            line.rows.drain(..folded.min(line.rows.len()));
+            line.rows_first += folded;
             Advanced::Advanced
         }))
     }

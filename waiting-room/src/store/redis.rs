@@ -33,6 +33,7 @@ script!(SURVEY, "redis/survey.lua");
 script!(LEASE, "redis/lease.lua");
 script!(RECORD, "redis/record.lua");
 script!(ADVANCE, "redis/advance.lua");
+script!(FOLD, "redis/fold.lua");
 
 /// A lane that is silent for this long is left out of a survey: the others' people must not wait for it.
 const SURVEY_LIMIT: Duration = Duration::from_millis(400);
@@ -107,6 +108,40 @@ fn parse_entered(text: &str) -> Option<Entered> {
     Some(Entered { seat: parse_seat(seat)?, fresh: fresh == "1" })
 }
 
+fn redeem_args(redemption: &Redemption) -> [Vec<u8>; 7] {
+    let right = &redemption.right;
+    [
+        redemption.account.as_bytes().to_vec(),
+        bytes(redemption.seq),
+        bytes(&right.jti),
+        bytes(right.issued_at.seconds()),
+        bytes(right.expires_at.seconds()),
+        bytes(right.epoch),
+        bytes(redemption.now.seconds()),
+    ]
+}
+
+fn parse_redeemed(text: &str) -> Option<Redeemed> {
+    match text {
+        "superseded" => Some(Redeemed::Superseded),
+        "left" => Some(Redeemed::Left),
+        "lapsed" => Some(Redeemed::Lapsed),
+        seat => match parse_seat(seat)?.state {
+            SeatState::Admitted(right) => Some(Redeemed::Admitted(right)),
+            SeatState::Waiting | SeatState::Left => None,
+        },
+    }
+}
+
+fn parse_advanced(verb: &'static str, text: &str) -> Result<Advanced, StoreError> {
+    match text {
+        "advanced" => Ok(Advanced::Advanced),
+        "fenced" => Ok(Advanced::Fenced),
+        "stale" => Ok(Advanced::Stale),
+        other => Err(unreadable(verb, other)),
+    }
+}
+
 #[async_trait]
 impl Store for RedisStore {
     async fn enter(
@@ -137,29 +172,18 @@ impl Store for RedisStore {
         &self,
         sale: &SaleId,
         lane: u16,
-        redemption: &Redemption,
-    ) -> Result<Redeemed, StoreError> {
-        let right = &redemption.right;
-        let args = [
-            redemption.account.as_bytes().to_vec(),
-            bytes(redemption.seq),
-            bytes(&right.jti),
-            bytes(right.issued_at.seconds()),
-            bytes(right.expires_at.seconds()),
-            bytes(right.epoch),
-            bytes(redemption.now.seconds()),
-        ];
-        let keys = self.seat_keys(sale, lane);
-        let answer: String = self.link.run("redeem", &REDEEM, &keys, &args).await?;
-        match answer.as_str() {
-            "superseded" => Ok(Redeemed::Superseded),
-            "left" => Ok(Redeemed::Left),
-            "lapsed" => Ok(Redeemed::Lapsed),
-            seat => match parse_seat(seat).map(|seat| seat.state) {
-                Some(SeatState::Admitted(right)) => Ok(Redeemed::Admitted(right)),
-                _ => Err(unreadable("redeem", "not a right")),
-            },
+        redemptions: &[Redemption],
+    ) -> Result<Vec<Redeemed>, StoreError> {
+        if redemptions.is_empty() {
+            return Ok(Vec::new());
         }
+        let args: Vec<Vec<u8>> = redemptions.iter().flat_map(redeem_args).collect();
+        let keys = self.seat_keys(sale, lane);
+        let answers: Vec<String> = self.link.run("redeem", &REDEEM, &keys, &args).await?;
+        let redeemed: Option<Vec<Redeemed>> = answers.iter().map(|text| parse_redeemed(text)).collect();
+        redeemed
+            .filter(|redeemed| redeemed.len() == redemptions.len())
+            .ok_or_else(|| unreadable("redeem", "not one answer per turn"))
     }
 
     async fn leave(
@@ -212,7 +236,7 @@ impl Store for RedisStore {
     async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
         let args = [rows_from.to_string(), ROWS_PER_CALL_MAX.to_string()];
         let answer: Vec<String> = self.link.run("record", &RECORD, &self.line_keys(sale), &args).await?;
-        let [record, rows_total, rows @ ..] = answer.as_slice() else {
+        let [record, rows_total, rows_first, rows @ ..] = answer.as_slice() else {
             return Err(unreadable("record", "too short"));
         };
         let failed = |error: String| StoreError::untouched("record", error);
@@ -223,6 +247,7 @@ impl Store for RedisStore {
                 serde_json::from_str(record).map_err(|error| failed(error.to_string()))?
             },
             rows_total: rows_total.parse().map_err(|_| unreadable("record", rows_total))?,
+            rows_first: rows_first.parse().map_err(|_| unreadable("record", rows_first))?,
             rows: rows.iter().map(|row| row_from_text(row)).collect::<Result<_, _>>().map_err(failed)?,
         })
     }
@@ -238,12 +263,13 @@ impl Store for RedisStore {
         ];
         args.extend(step.rows.iter().map(|row| row_to_text(row)));
         let answer: String = self.link.run("advance", &ADVANCE, &self.line_keys(sale), &args).await?;
-        match answer.as_str() {
-            "advanced" => Ok(Advanced::Advanced),
-            "fenced" => Ok(Advanced::Fenced),
-            "stale" => Ok(Advanced::Stale),
-            other => Err(unreadable("advance", other)),
-        }
+        parse_advanced("advance", &answer)
+    }
+
+    async fn fold(&self, sale: &SaleId, fence: u64, rows_first: usize) -> Result<Advanced, StoreError> {
+        let args = [fence.to_string(), rows_first.to_string()];
+        let answer: String = self.link.run("fold", &FOLD, &self.line_keys(sale), &args).await?;
+        parse_advanced("fold", &answer)
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

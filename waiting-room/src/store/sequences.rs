@@ -15,12 +15,13 @@ use super::{
 #[derive(Clone, Debug)]
 enum Command {
     Enter { lane: u16, entries: Vec<(u8, Option<u64>)>, view: LaneView, now: i64 },
-    Redeem { lane: u16, account: u8, seq: u64, jti: u8, now: i64, epoch: u32 },
+    Redeem { lane: u16, turns: Vec<(u8, u64, u8, i64, u32)> },
     Leave { lane: u16, account: u8, seq: u64 },
     Seat { lane: u16, account: u8 },
     Survey { read: Vec<u64> },
     Lease { holder: u8 },
     Record { rows_from: usize },
+    Fold { fence: u64, rows_first: usize },
     Advance { fence: u64, expected: u64, rows: Vec<Vec<u64>> },
 }
 
@@ -29,17 +30,18 @@ fn any_command() -> impl Strategy<Value = Command> {
     let entry = (who.clone(), prop::option::weighted(0.3, seq.clone()));
     let entries = prop::collection::vec(entry, 1..4);
     let view = (0u64..6, 0u64..4).prop_map(|(missed_below, numbered)| LaneView { missed_below, numbered });
+    let turns = prop::collection::vec((who.clone(), seq.clone(), 0u8..9, now.clone(), 0u32..3), 0..4);
     let rows = prop::collection::vec(prop::collection::vec(0u64..9, 2), 0..3);
     prop_oneof![
-        5 => (lane.clone(), entries, view, now.clone())
+        5 => (lane.clone(), entries, view, now)
             .prop_map(|(lane, entries, view, now)| Command::Enter { lane, entries, view, now }),
-        5 => (lane.clone(), who.clone(), seq.clone(), 0u8..9, now, 0u32..3).prop_map(
-            |(lane, account, seq, jti, now, epoch)| Command::Redeem { lane, account, seq, jti, now, epoch }),
+        5 => (lane.clone(), turns).prop_map(|(lane, turns)| Command::Redeem { lane, turns }),
         3 => (lane.clone(), who.clone(), seq).prop_map(|(lane, account, seq)| Command::Leave { lane, account, seq }),
         2 => (lane, who).prop_map(|(lane, account)| Command::Seat { lane, account }),
         2 => prop::collection::vec(0u64..5, 2).prop_map(|read| Command::Survey { read }),
         1 => (0u8..2).prop_map(|holder| Command::Lease { holder }),
         2 => (0usize..4).prop_map(|rows_from| Command::Record { rows_from }),
+        1 => (0u64..3, 0usize..6).prop_map(|(fence, rows_first)| Command::Fold { fence, rows_first }),
         3 => (0u64..3, 0u64..4, rows).prop_map(|(fence, expected, rows)| Command::Advance { fence, expected, rows }),
     ]
 }
@@ -54,9 +56,17 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
                 .collect();
             format!("{:?}", store.enter(sale, *lane, &entries, *view, at(*now)).await.unwrap())
         }
-        Command::Redeem { lane, account, seq, jti, now, epoch } => {
-            let redemption = redemption(*account, *seq, &format!("j{jti}"), *now, *epoch);
-            format!("{:?}", store.redeem(sale, *lane, &redemption).await.unwrap())
+        Command::Redeem { lane, turns } => {
+            let turns: Vec<Redemption> = turns
+                .iter()
+                .map(|(account, seq, jti, now, epoch)| {
+                    redemption(*account, *seq, &format!("j{jti}"), *now, *epoch)
+                })
+                .collect();
+            format!("{:?}", store.redeem(sale, *lane, &turns).await.unwrap())
+        }
+        Command::Fold { fence, rows_first } => {
+            format!("{:?}", store.fold(sale, *fence, *rows_first).await.unwrap())
         }
         Command::Leave { lane, account: n, seq } => {
             format!("{:?}", store.leave(sale, *lane, account(*n), *seq).await.unwrap())

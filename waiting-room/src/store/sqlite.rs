@@ -19,9 +19,15 @@ use crate::{
 };
 
 /// The line's tables. Times are whole seconds.
-pub const LINE_SQLITE: &[Migration] = &[Migration {
-    version: 1,
-    sql: "
+pub const LINE_SQLITE: &[Migration] = &[
+    Migration { version: 1, sql: TABLES },
+    Migration {
+        version: 2,
+        sql: "ALTER TABLE line_records ADD COLUMN rows_first INTEGER NOT NULL DEFAULT 0;",
+    },
+];
+
+const TABLES: &str = "
         CREATE TABLE line_seats (
             sale TEXT NOT NULL, lane INTEGER NOT NULL, account BLOB NOT NULL, seq INTEGER NOT NULL,
             has_left INTEGER NOT NULL DEFAULT 0, jti TEXT, issued_at INTEGER, expires_at INTEGER, epoch INTEGER,
@@ -41,8 +47,7 @@ pub const LINE_SQLITE: &[Migration] = &[Migration {
         CREATE TABLE line_rows (
             sale TEXT NOT NULL, position INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (sale, position)
         ) STRICT, WITHOUT ROWID;
-    ",
-}];
+    ";
 
 /// The line in SQLite.
 #[derive(Clone)]
@@ -218,14 +223,12 @@ fn record(db: &Connection, sale: &str, rows_from: usize) -> rusqlite::Result<Rec
     // One read transaction: the record and the rows that came with it belong together.
     let rows_from = i64::try_from(rows_from).unwrap_or(i64::MAX);
     let tx = db.unchecked_transaction()?;
-    let text: Option<String> = tx
-        .prepare_cached("SELECT record FROM line_records WHERE sale = ?1")?
-        .query_row([sale], |row| row.get(0))
+    let (text, rows_first): (Option<String>, u64) = tx
+        .prepare_cached("SELECT record, rows_first FROM line_records WHERE sale = ?1")?
+        .query_row([sale], |row| Ok((row.get(0)?, unsigned(row, 1)?)))
         .optional()?
-        .flatten();
-    let rows_total = tx
-        .prepare_cached("SELECT count(*) FROM line_rows WHERE sale = ?1")?
-        .query_row([sale], |row| unsigned(row, 0))?;
+        .unwrap_or_default();
+    let rows_total = rows_total(&tx, sale)?;
     let rows: Vec<Vec<u64>> = tx
         .prepare_cached(
             "SELECT counts FROM line_rows WHERE sale = ?1 AND position >= ?2 ORDER BY position LIMIT ?3",
@@ -238,7 +241,36 @@ fn record(db: &Connection, sale: &str, rows_from: usize) -> rusqlite::Result<Rec
         Some(text) => serde_json::from_str(&text).map_err(corrupt)?,
         None => AdmissionRecord::default(),
     };
-    Ok(Recorded { record, rows_total: usize::try_from(rows_total).unwrap_or(usize::MAX), rows })
+    let position = |number| usize::try_from(number).unwrap_or(usize::MAX);
+    Ok(Recorded { record, rows_total: position(rows_total), rows_first: position(rows_first), rows })
+}
+
+/// The position of the next row. Positions are never given again, even where all rows before are gone.
+fn rows_total(db: &Connection, sale: &str) -> rusqlite::Result<u64> {
+    db.prepare_cached(
+        "SELECT max(coalesce((SELECT max(position) + 1 FROM line_rows WHERE sale = ?1), 0),
+                    coalesce((SELECT rows_first FROM line_records WHERE sale = ?1), 0))",
+    )?
+    .query_row([sale], |row| unsigned(row, 0))
+}
+
+fn fold(db: &Connection, sale: &str, fence: u64, rows_first: usize) -> rusqlite::Result<Advanced> {
+    let rows_first = i64::try_from(rows_first).unwrap_or(i64::MAX);
+    let held = db
+        .prepare_cached("SELECT fence FROM line_records WHERE sale = ?1")?
+        .query_row([sale], |row| unsigned(row, 0))
+        .optional()?;
+    if held.unwrap_or(0) != fence {
+        return Ok(Advanced::Fenced);
+    }
+    db.prepare_cached(
+        "INSERT INTO line_records (sale, rows_first) VALUES (?1, ?2)
+         ON CONFLICT (sale) DO UPDATE SET rows_first = max(rows_first, excluded.rows_first)",
+    )?
+    .execute(params![sale, rows_first])?;
+    db.prepare_cached("DELETE FROM line_rows WHERE sale = ?1 AND position < ?2")?
+        .execute(params![sale, rows_first])?;
+    Ok(Advanced::Advanced)
 }
 
 fn advance(db: &Connection, sale: &str, step: &Move) -> rusqlite::Result<Advanced> {
@@ -259,11 +291,12 @@ fn advance(db: &Connection, sale: &str, step: &Move) -> rusqlite::Result<Advance
          ON CONFLICT (sale) DO UPDATE SET version = excluded.version, record = excluded.record",
     )?
     .execute(params![sale, signed(step.record.version), record])?;
-    for row in &step.rows {
-        db.prepare_cached(
-            "INSERT INTO line_rows SELECT ?1, coalesce(max(position), -1) + 1, ?2 FROM line_rows WHERE sale = ?1",
-        )?
-        .execute(params![sale, row_to_text(row)])?;
+    for (position, row) in (rows_total(db, sale)?..).zip(&step.rows) {
+        db.prepare_cached("INSERT INTO line_rows VALUES (?1, ?2, ?3)")?.execute(params![
+            sale,
+            signed(position),
+            row_to_text(row)
+        ])?;
     }
     Ok(Advanced::Advanced)
 }
@@ -290,10 +323,13 @@ impl Store for SqliteStore {
         &self,
         sale: &SaleId,
         lane: u16,
-        redemption: &Redemption,
-    ) -> Result<Redeemed, StoreError> {
-        let (sale, redemption) = (sale.clone(), redemption.clone());
-        let op = move |db: &Connection| Lane { db, sale: sale.as_str(), lane }.redeem(&redemption);
+        redemptions: &[Redemption],
+    ) -> Result<Vec<Redeemed>, StoreError> {
+        let (sale, redemptions) = (sale.clone(), redemptions.to_vec());
+        let op = move |db: &Connection| {
+            let lane = Lane { db, sale: sale.as_str(), lane };
+            redemptions.iter().map(|redemption| lane.redeem(redemption)).collect()
+        };
         self.db.write("redeem", op).await
     }
 
@@ -344,6 +380,11 @@ impl Store for SqliteStore {
     async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError> {
         let (sale, step) = (sale.clone(), step.clone());
         self.db.write("advance", move |db| advance(db, sale.as_str(), &step)).await
+    }
+
+    async fn fold(&self, sale: &SaleId, fence: u64, rows_first: usize) -> Result<Advanced, StoreError> {
+        let sale = sale.clone();
+        self.db.write("fold", move |db| fold(db, sale.as_str(), fence, rows_first)).await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -70,9 +70,9 @@ impl Store for Watched {
         &self,
         sale: &SaleId,
         lane: u16,
-        redemption: &Redemption,
-    ) -> Result<Redeemed, StoreError> {
-        self.count().redeem(sale, lane, redemption).await
+        redemptions: &[Redemption],
+    ) -> Result<Vec<Redeemed>, StoreError> {
+        self.count().redeem(sale, lane, redemptions).await
     }
     async fn leave(
         &self,
@@ -101,6 +101,9 @@ impl Store for Watched {
     }
     async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError> {
         self.inner.advance(sale, step).await
+    }
+    async fn fold(&self, sale: &SaleId, fence: u64, rows_first: usize) -> Result<Advanced, StoreError> {
+        self.inner.fold(sale, fence, rows_first).await
     }
     async fn ping(&self) -> Result<(), StoreError> {
         self.inner.ping().await
@@ -259,6 +262,11 @@ impl Site {
         House { app, shoppers, operators, watched, running, _stop: stop }
     }
 
+    /// The line's store itself.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     /// Moves time to `seconds` after the opening.
     pub(crate) fn set_after_opening(&self, seconds: u64) {
         let target = sale().opens_at.plus_seconds(seconds);
@@ -293,6 +301,13 @@ impl House {
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         Answer { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    /// Sends a request and leaves the body in its coding.
+    pub(crate) async fn send_raw(&self, request: Request<Body>) -> (StatusCode, HeaderMap, bytes::Bytes) {
+        let response = self.shoppers.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())
     }
 
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -364,6 +379,12 @@ impl House {
     pub(crate) async fn until_state(&self, ticket: &str, state: &str) -> Value {
         eventually(state, 10, async || self.status(ticket).await["state"] == state).await;
         self.status(ticket).await
+    }
+
+    /// Waits for the ticket's number.
+    pub(crate) async fn until_numbered(&self, ticket: &str) -> u64 {
+        eventually("a number", 10, async || self.status(ticket).await["number"].is_u64()).await;
+        self.status(ticket).await["number"].as_u64().unwrap()
     }
 
     /// Waits until the board shows `number`.

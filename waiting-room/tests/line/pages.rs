@@ -119,7 +119,7 @@ async fn the_public_status_has_its_members_its_tag_and_its_304() {
     let status = house.get("/sale/phone-drop/status", &[]).await;
     assert_eq!(
         (status.header("cache-control"), status.header("vary")),
-        ("public, max-age=1", "Authorization")
+        ("public, max-age=1", "Authorization, Accept-Encoding")
     );
     let body = status.json();
     let members: Vec<&String> = body.as_object().unwrap().keys().collect();

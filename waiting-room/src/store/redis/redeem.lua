@@ -1,41 +1,68 @@
 #!lua
--- Purpose: redeem: exchange a place whose turn has come for a right to check out, once; the same again afterwards.
+-- Purpose: redeem: exchange places whose turn has come for rights to check out, in order, each once; the same again
+-- afterwards.
 -- KEYS: 1 seats (as in enter.lua); 2 next seq
--- ARGV: 1 account (16 bytes); 2 seq; 3 jti; 4 issued; 5 expires; 6 epoch; 7 now (times in seconds)
--- Output: the seat "<seq> a <jti> <issued> <expires> <epoch>", or "superseded", "left", "lapsed"
-local account, seq, jti = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local issued, expires, epoch, now = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
-if #ARGV ~= 7 or #account ~= 16 or not seq or not now or jti == '' then
+-- ARGV: per turn: account (16 bytes), seq, jti, issued, expires, epoch, now (times in seconds)
+-- Output: per turn the seat "<seq> a <jti> <issued> <expires> <epoch>", or "superseded", "left", "lapsed"
+if #ARGV == 0 or #ARGV % 7 ~= 0 then
   return redis.error_reply('LINE redeem was called with wrong arguments')
 end
-local seat = redis.call('HGET', KEYS[1], account)
-if seat then
-  local held, rest = string.match(seat, '^(%d+)(.*)$')
-  held = tonumber(held)
-  if not held then
+local stored_next = tonumber(redis.call('GET', KEYS[2]) or '0')
+local next = stored_next
+local written, order, answers = {}, {}, {}
+
+-- What the place becomes, or is; second, whether that must be written.
+local function redeem(seat, i)
+  local seq, jti, issued, expires, epoch = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+  if seat then
+    local held, rest = string.match(seat, '^(%d+)(.*)$')
+    held = tonumber(held)
+    if not held then
+      return nil
+    end
+    if held > tonumber(seq) then
+      return 'superseded', false
+    end
+    if held == tonumber(seq) and rest == ' l' then
+      return 'left', false
+    end
+    if held == tonumber(seq) and rest ~= '' then
+      local old_expires, old_epoch = string.match(rest, '^ a %S+ %d+ (%d+) (%d+)$')
+      if tonumber(old_expires) <= tonumber(ARGV[i + 6]) then
+        return 'lapsed', false
+      end
+      if tonumber(old_epoch) >= tonumber(epoch) then
+        return seat, false
+      end
+      expires = old_expires
+    end
+  end
+  return seq .. ' a ' .. jti .. ' ' .. issued .. ' ' .. expires .. ' ' .. epoch, true
+end
+
+for i = 1, #ARGV, 7 do
+  local account, seq = ARGV[i], tonumber(ARGV[i + 1])
+  if #account ~= 16 or not seq or ARGV[i + 2] == '' or not tonumber(ARGV[i + 5]) or not tonumber(ARGV[i + 6]) then
+    return redis.error_reply('LINE redeem was called with a wrong turn')
+  end
+  local answer, writes = redeem(written[account] or redis.call('HGET', KEYS[1], account), i)
+  if not answer then
     return redis.error_reply('LINE a seat cannot be read')
   end
-  if held > seq then
-    return 'superseded'
-  end
-  if held == seq and rest == ' l' then
-    return 'left'
-  end
-  if held == seq and rest ~= '' then
-    local old_expires, old_epoch = string.match(rest, '^ a %S+ %d+ (%d+) (%d+)$')
-    if tonumber(old_expires) <= now then
-      return 'lapsed'
+  if writes then
+    if not written[account] then
+      order[#order + 1] = account
     end
-    if tonumber(old_epoch) >= tonumber(epoch) then
-      return seat
-    end
-    expires = old_expires
+    written[account] = answer
+    next = math.max(next, seq + 1)
   end
+  answers[#answers + 1] = answer
 end
-local stored_next = tonumber(redis.call('GET', KEYS[2]) or '0')
-local admitted = ARGV[2] .. ' a ' .. jti .. ' ' .. issued .. ' ' .. expires .. ' ' .. epoch
-redis.call('HSET', KEYS[1], account, admitted)
-if seq >= stored_next then
-  redis.call('SET', KEYS[2], string.format('%.0f', seq + 1))
+
+for _, account in ipairs(order) do
+  redis.call('HSET', KEYS[1], account, written[account])
 end
-return admitted
+if next ~= stored_next then
+  redis.call('SET', KEYS[2], string.format('%.0f', next))
+end
+return answers
