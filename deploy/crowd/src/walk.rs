@@ -225,7 +225,7 @@ impl Shopper {
     /// What to do in the state just told.
     fn as_told(&mut self, poll_after_ms: u64, scene: &mut Scene<'_>) -> Next {
         self.tries = 0;
-        let gives_up = self.state == Some(State::SoldOut) && self.throw(4) == 0;
+        let gives_up = self.state == Some(State::SoldOut) && self.throw(2) == 0;
         match self.state {
             Some(State::YourTurn) => match self.habit {
                 Habit::NoShow => Next::Done(End::Gone),

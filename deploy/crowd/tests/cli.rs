@@ -71,3 +71,20 @@ async fn mistakes_are_told_with_a_remedy() {
         assert!(said.contains(word), "{arguments}: {said}");
     }
 }
+
+#[test]
+fn cargo_run_at_the_root_means_lockgate() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let metadata = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    let output = Command::new(env!("CARGO")).args(metadata).current_dir(root).output().unwrap();
+    let workspace: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let default = workspace["workspace_default_members"].as_array().unwrap();
+    let packages = workspace["packages"].as_array().unwrap();
+    let targets = packages.iter().filter(|package| default.contains(&package["id"]));
+    let programs: Vec<&str> = targets
+        .flat_map(|package| package["targets"].as_array().unwrap())
+        .filter(|target| target["kind"][0] == "bin")
+        .map(|target| target["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(programs, ["lockgate"]);
+}
