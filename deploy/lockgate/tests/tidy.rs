@@ -7,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const CRATES: [&str; 5] = ["shared", "waiting-room", "stock-gate", "checkout", "deploy/lockgate"];
+const CRATES: [&str; 6] =
+    ["shared", "waiting-room", "stock-gate", "checkout", "deploy/lockgate", "deploy/crowd"];
 const VISIBLE: [&str; 10] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -23,7 +24,7 @@ const VISIBLE: [&str; 10] = [
 const LINES_MAX: usize = 500;
 
 /// Rules that never read a clock, a random generator, a store or a socket.
-const PURE: [&str; 10] = [
+const PURE: [&str; 18] = [
     "waiting-room/src/phase.rs",
     "waiting-room/src/place.rs",
     "waiting-room/src/numbering.rs",
@@ -34,6 +35,14 @@ const PURE: [&str; 10] = [
     "checkout/src/order/mod.rs",
     "checkout/src/payment.rs",
     "checkout/src/refund.rs",
+    "deploy/crowd/src/answer.rs",
+    "deploy/crowd/src/board.rs",
+    "deploy/crowd/src/buy.rs",
+    "deploy/crowd/src/requests.rs",
+    "deploy/crowd/src/rules.rs",
+    "deploy/crowd/src/shopper.rs",
+    "deploy/crowd/src/walk.rs",
+    "deploy/crowd/src/watch.rs",
 ];
 const IMPURE: [&str; 12] = [
     "tokio::",
