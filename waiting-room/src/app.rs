@@ -28,8 +28,12 @@ use crate::{
     place::State,
     refusal::Refusal,
     snapshot::{LiveSale, Snapshot},
-    store::{Departure, Entry, LaneView, Redeemed, Redemption, Right, Seat, SeatState, Store},
+    store::{Departure, Entered, Entry, Redeemed, Redemption, Right, Seat, SeatState, Store},
 };
+
+mod draw;
+
+pub use self::draw::DrawRefusal;
 
 /// Reads an environment variable.
 pub type Environment = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -171,22 +175,17 @@ impl App {
         let now = self.parts.clock.now();
         let live = self.live(sale);
         let snapshot = live.snapshot();
-        match crate::phase::phase(&sale.definition, &sale.controls, None, now) {
+        match crate::phase::phase(&sale.definition, &sale.controls, None, false, now) {
             Phase::Scheduled => return Err(Refusal::DoorsClosed(sale.definition.doors_open_at)),
             Phase::Closed => return Err(Refusal::SaleClosed),
             _ => {}
         }
         let who = self.who(sale, &snapshot, entrance, now)?;
-        let lane = usize::from(who.lane);
-        let view = LaneView {
-            missed_below: snapshot.numbering.entries_through(lane, snapshot.record.expired_through),
-            numbered: snapshot.numbering.count(lane),
-        };
         let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
-        let entry = Entry { account: who.account, ticket_seq };
+        let missed_seq = ticket_seq.filter(|seq| snapshot.has_missed(who.lane, *seq));
+        let entry = Entry { account: who.account, ticket_seq, missed_seq };
         let id = &sale.definition.id;
-        let mut entered = self.parts.store.enter(id, who.lane, &[entry], view, now).await?;
-        let entered = entered.pop().ok_or_else(|| StoreError::unknown("enter", "no place was answered"))?;
+        let entered = self.take_place(&snapshot, who.lane, entry, now).await?;
         let entered_at = who
             .ticket
             .filter(|ticket| ticket.seq == entered.seat.seq)
@@ -200,6 +199,28 @@ impl App {
         };
         let status = personal_status(&live, &snapshot, &ticket, Some(&entered.seat), now);
         Ok(Place { ticket: ticket.sign(&self.parts.ring), fresh: entered.fresh, status })
+    }
+
+    /// One store call; a second one for whoever comes back, without a ticket that says so, to a place in a pool whose
+    /// turn has passed: drawn numbers do not rise with places, so nothing could tell the store beforehand.
+    async fn take_place(
+        &self,
+        snapshot: &Snapshot,
+        lane: u16,
+        entry: Entry,
+        now: Timestamp,
+    ) -> Result<Entered, StoreError> {
+        let view = snapshot.lane_view(lane);
+        let take = async |entry: Entry| {
+            let id = &snapshot.sale.definition.id;
+            let mut entered = self.parts.store.enter(id, lane, &[entry], view, now).await?;
+            entered.pop().ok_or_else(|| StoreError::unknown("enter", "no place was answered"))
+        };
+        let found = take(entry.clone()).await?;
+        if found.seat.state != SeatState::Waiting || !snapshot.has_missed(lane, found.seat.seq) {
+            return Ok(found);
+        }
+        take(Entry { missed_seq: Some(found.seat.seq), ..entry }).await
     }
 
     fn who(

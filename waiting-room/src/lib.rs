@@ -9,24 +9,27 @@
 //! |---|---|
 //! | the verbs: enter, status, redeem (public: admit), leave | [`app`], their answers [`answers`] |
 //! | what a sale is doing; where somebody stands | [`phase`], [`place`] |
-//! | which number a place has; how far the board moves | [`numbering`], [`admission`] |
+//! | which number a place has; how far the board moves | [`numbers`], [`numbering`], [`admission`] |
+//! | the verifiable lottery | [`draw`] |
 //! | the loops that move it (advance), and how a process follows | [`admitter`], [`follow`] |
 //! | what every process keeps ready to answer from | [`snapshot`] |
 //! | the shop's word that an account may enter | [`eligibility`] |
 //! | what is stored, in memory, SQLite and Redis | [`store`] |
 //! | routes, pages, refusals in words | `http`, [`pages`], [`refusal`] |
 //!
-//! `http -> app -> pure files and the store`. [`phase`], [`place`], [`numbering`], [`admission`] and [`follow`] are
-//! pure: no clock, no randomness, no input or output.
+//! `http -> app -> pure files and the store`. [`phase`], [`place`], [`numbering`], [`numbers`], [`draw`],
+//! [`admission`] and [`follow`] are pure: no clock, no randomness, no input or output.
 
 pub mod admission;
 pub mod admitter;
 pub mod answers;
 pub mod app;
+pub mod draw;
 pub mod eligibility;
 pub mod follow;
 mod http;
 pub mod numbering;
+pub mod numbers;
 pub mod pages;
 pub mod phase;
 pub mod place;

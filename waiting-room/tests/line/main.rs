@@ -4,6 +4,7 @@
 
 mod house;
 mod journeys;
+mod lottery;
 mod operators;
 mod pages;
 mod processes;
