@@ -114,15 +114,15 @@ mod tests {
             let numbers = built(&pools, &late);
             let drawn: u64 = pools.iter().sum();
             let mut all = Vec::new();
-            for lane in 0..3 {
+            for (lane, size) in pools.iter().enumerate() {
                 let of_lane: Vec<u64> =
                     (0..numbers.count(lane)).map(|seq| numbers.number(lane, seq).unwrap()).collect();
-                let (pool, after) = of_lane.split_at(usize::try_from(pools[lane]).unwrap());
+                let (pool, after) = of_lane.split_at(usize::try_from(*size).unwrap());
                 prop_assert!(pool.iter().all(|number| *number <= drawn));
                 prop_assert!(after.iter().all(|number| *number > drawn) && after.is_sorted());
                 prop_assert_eq!(numbers.number(lane, numbers.count(lane)), None);
                 for seq in 0..numbers.count(lane) {
-                    prop_assert_eq!(numbers.was_drawn(lane, seq), seq < pools[lane]);
+                    prop_assert_eq!(numbers.was_drawn(lane, seq), seq < *size);
                 }
                 all.extend(of_lane);
             }
@@ -138,14 +138,14 @@ mod tests {
             let numbers = built(&pools, &late);
             let seqs: Vec<u64> = some.into_iter().collect();
             for number in 0..=numbers.total() + 1 {
-                for lane in 0..3 {
+                for (lane, size) in pools.iter().enumerate() {
                     let is_through = |seq: u64| numbers.number(lane, seq).is_some_and(|own| own <= number);
                     let counted = seqs.iter().filter(|seq| is_through(**seq)).count() as u64;
                     prop_assert_eq!(numbers.count_through(lane, &seqs, number), counted);
                     let through = numbers.all_through(lane, number);
                     prop_assert!((0..through).all(is_through), "nobody is called missed who is not");
-                    let late_through = (pools[lane]..numbers.count(lane)).filter(|seq| is_through(*seq)).count();
-                    prop_assert!(late_through == 0 || through == pools[lane] + late_through as u64);
+                    let late_through = (*size..numbers.count(lane)).filter(|seq| is_through(*seq)).count();
+                    prop_assert!(late_through == 0 || through == size + late_through as u64);
                 }
             }
         }

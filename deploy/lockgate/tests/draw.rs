@@ -70,8 +70,8 @@ async fn record(base: &str) -> Value {
     client().get(format!("{base}/sale/lots/draw")).send().await.unwrap().json().await.unwrap()
 }
 
-/// Makes a draw of 10,000; the record and the tickets.
-async fn drawn(lockgate: &Lockgate, folder: &Folder) -> (Value, Vec<String>) {
+/// Makes a draw of 10,000: the record, the tickets, and what each was shown.
+async fn drawn(lockgate: &Lockgate, folder: &Folder) -> (Value, Vec<String>, Vec<String>) {
     let base = lockgate.base.clone();
     let promised = record(&base).await;
     assert_eq!(promised["drawn"], false);
@@ -86,8 +86,9 @@ async fn drawn(lockgate: &Lockgate, folder: &Folder) -> (Value, Vec<String>) {
     eventually("the draw is made", 20, async || record(&base).await["drawn"] == true).await;
     let public = record(&base).await;
     assert_eq!((&public["commitment"], public["beacon"].as_str()), (&promised["commitment"], Some("8ef1")));
-    let pairs = tickets.into_iter().map(|ticket| (base.clone(), ticket)).collect();
-    (public, for_all(pairs, shown).await)
+    let pairs = tickets.iter().map(|ticket| (base.clone(), ticket.clone())).collect();
+    let shown = for_all(pairs, shown).await;
+    (public, tickets, shown)
 }
 
 /// How both verifiers end, and what they say.
@@ -142,7 +143,7 @@ async fn a_draw_of_10_000_verifies_ticket_by_ticket_and_every_change_is_caught()
     let (data, file) = (folder.data(), folder.write("lots.toml", &lottery(3_600)));
     let arguments = ["--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
     let lockgate = Lockgate::start(&arguments, &Stores::Sqlite.environment()).await;
-    let (public, tickets) = drawn(&lockgate, &folder).await;
+    let (public, held, tickets) = drawn(&lockgate, &folder).await;
     let record = folder.write("record.json", &public.to_string());
     let all = folder.write("tickets.jsonl", &tickets.join("\n"));
     for (sound, said) in verify(&record, Some(&all)) {
@@ -170,5 +171,15 @@ async fn a_draw_of_10_000_verifies_ticket_by_ticket_and_every_change_is_caught()
     for (sound, said) in verify(&record, Some(&wrong)) {
         assert!(!sound && said.contains("tickets, line 1: number"), "{said}");
     }
-    assert!(lockgate.terminate().await.success());
+
+    // Nothing of it hangs on the process that made it.
+    lockgate.kill();
+    let after = Lockgate::start(&arguments[..2], &Stores::Sqlite.environment()).await;
+    let base = after.base.clone();
+    eventually("the draw is known again", 20, async || self::record(&base).await == public).await;
+    let sample: Vec<usize> = (0..TICKETS).step_by(97).collect();
+    let pairs = sample.iter().map(|n| (base.clone(), held[*n].clone())).collect();
+    let again = for_all(pairs, shown).await;
+    assert!(sample.iter().zip(&again).all(|(n, line)| tickets[*n] == *line), "numbers are final");
+    assert!(after.terminate().await.success());
 }
