@@ -11,7 +11,6 @@ use common::{Folder, Lockgate, OPERATOR_KEY, Stores, client, command, now_second
 use lockgate_shared::testing::eventually;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 const TICKETS: usize = 10_000;
 const AT_ONCE: usize = 16;
@@ -30,7 +29,7 @@ fn lottery(seconds: i64) -> String {
     )
 }
 
-/// Does something for every one of `inputs`, many at once.
+/// Does something for every one of `inputs`, many at once; what came of each, in their order.
 async fn for_all<I, O, F>(inputs: Vec<I>, act: impl Fn(Client, I) -> F + Clone + Send + 'static) -> Vec<O>
 where
     I: Clone + Send + Sync + 'static,
@@ -38,18 +37,22 @@ where
     F: Future<Output = O> + Send,
 {
     let client = client();
-    let mut workers = JoinSet::new();
+    let mut workers = Vec::new();
     for part in inputs.chunks(inputs.len().div_ceil(AT_ONCE)) {
         let (part, client, act) = (part.to_vec(), client.clone(), act.clone());
-        workers.spawn(async move {
+        workers.push(tokio::spawn(async move {
             let mut done = Vec::new();
             for input in part {
                 done.push(act(client.clone(), input).await);
             }
             done
-        });
+        }));
     }
-    workers.join_all().await.into_iter().flatten().collect()
+    let mut all = Vec::new();
+    for worker in workers {
+        all.extend(worker.await.unwrap());
+    }
+    all
 }
 
 async fn enter(client: Client, base: String) -> String {
