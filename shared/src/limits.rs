@@ -10,6 +10,8 @@ pub const ITEM_ID_BYTES_MAX: usize = 64;
 pub const NAME_BYTES_MAX: usize = 200;
 /// Longest operator message shown to shoppers, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 500;
+/// Longest beacon of a draw, in bytes.
+pub const BEACON_BYTES_MAX: usize = 512;
 /// Longest account name an eligibility token may carry in `sub`, in bytes.
 pub const ACCOUNT_NAME_BYTES_MAX: usize = 256;
 /// Longest `Idempotency-Key`, in bytes.

@@ -8,6 +8,8 @@ use std::time::Duration;
 use lockgate_shared::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::draw::Draw;
+
 /// What an operator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -35,6 +37,9 @@ pub struct AdmissionRecord {
     pub bucket: Bucket,
     /// When which number was reached, for the turns that may still be taken; ascending.
     pub history: Vec<Turn>,
+    /// How far the lottery has come, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draw: Option<Draw>,
 }
 
 /// The token bucket. A permit is a million micro-permits.
@@ -134,6 +139,12 @@ pub fn advance(
 }
 
 impl AdmissionRecord {
+    /// Whether a lottery's draw was made.
+    #[must_use]
+    pub fn is_drawn(&self) -> bool {
+        self.draw.as_ref().is_some_and(|draw| draw.drawn.is_some())
+    }
+
     /// When the turn of `number` runs out; `None` before it has come and after it is forgotten.
     #[must_use]
     pub fn turn_expires_at(&self, number: u64, turn_seconds: u64) -> Option<Timestamp> {
@@ -150,6 +161,7 @@ impl AdmissionRecord {
             version: self.version.max(stored.version),
             expired_through: self.expired_through.max(stored.expired_through),
             numbered: self.numbered.max(stored.numbered),
+            draw: Draw::kept(self.draw.as_ref(), stored.draw.as_ref()),
             ..ahead.clone()
         }
     }

@@ -20,6 +20,10 @@ use tokio::{
 use crate::{
     admission::{Settings, advance},
     app::App,
+    draw::{
+        Draw, Table,
+        due::{Patience, Survey, next_row},
+    },
     eligibility::Verifier,
     follow::Follower,
     phase::{Phase, phase},
@@ -74,7 +78,7 @@ async fn watch_stock(app: Arc<App>, id: SaleId) {
             sleep(IDLE_TICK).await;
             continue;
         };
-        let doing = phase(&sale.definition, &sale.controls, None, app.parts.clock.now());
+        let doing = phase(&sale.definition, &sale.controls, None, false, app.parts.clock.now());
         if matches!(doing, Phase::Scheduled | Phase::Closed) {
             sleep(IDLE_TICK).await;
             continue;
@@ -101,6 +105,9 @@ pub(crate) struct Admitter {
     sale: Arc<StoredSale>,
     verifier: Arc<Verifier>,
     follower: Follower,
+    patience: Patience,
+    /// When the last survey was begun, and whether a lane did not answer it.
+    surveyed: (Timestamp, bool),
     lease: Option<Lease>,
     is_lost: bool,
 }
@@ -117,6 +124,8 @@ impl Admitter {
             live: app.live(sale),
             verifier: app.verifier(sale),
             follower: Follower::new(sale.definition.lanes),
+            patience: Patience::default(),
+            surveyed: (Timestamp::default(), true),
             sale: Arc::clone(sale),
             app,
             lease: None,
@@ -148,10 +157,28 @@ impl Admitter {
             }
             Err(_) => {}
         }
+        self.compute_draw().await;
         let now = self.app.parts.clock.now();
         self.measure();
         self.live.publish(Arc::clone(&self.sale), Arc::clone(&self.verifier), &self.follower, now);
         self.live.snapshot().phase(now)
+    }
+
+    /// Computes the numbers of a draw this process has just learned of, before anybody is told of it: half a second
+    /// of work at a million.
+    async fn compute_draw(&mut self) {
+        let Some(draw) = self.follower.undrawn().cloned() else { return };
+        let id = &self.sale.definition.id;
+        let Some(seed) = draw.seed(&self.sale.secrets.draw_secret, id) else { return };
+        let pools = draw.pools.clone();
+        match tokio::task::spawn_blocking(move || Table::draw(&seed, &pools)).await {
+            Ok(Ok(table)) => {
+                tracing::info!(sale = %id, entries = table.total(), "the draw was made");
+                self.follower.note_table(draw, table);
+            }
+            Ok(Err(error)) => tracing::error!(sale = %id, %error, "the draw cannot be computed"),
+            Err(error) => tracing::error!(sale = %id, %error, "the draw was not computed; it is tried again"),
+        }
     }
 
     fn measure(&self) {
@@ -167,12 +194,14 @@ impl Admitter {
     async fn follow_and_advance(&mut self) -> Result<(), StoreError> {
         let id = &self.sale.definition.id;
         let left_read = self.follower.left_read().to_vec();
+        let begun_at = self.app.parts.clock.now();
         let (recorded, reports) = tokio::join!(
             read_record(&self.app, id, self.follower.rows_from()),
             self.app.parts.store.survey(id, &left_read),
         );
         self.live.note_survey(&reports);
         self.follower.survey(&reports);
+        self.surveyed = (begun_at, reports.iter().any(Option::is_none));
         self.absorb(recorded?);
         self.renew_lease().await?;
         self.advance(self.app.parts.clock.now()).await
@@ -201,11 +230,13 @@ impl Admitter {
 
     /// **advance**: moves the record and appends rows, if this process holds the lease and anything moves.
     async fn advance(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        // Without the lease too: whoever takes over has waited for a silent lane as long as the one before.
+        let draw = self.next_draw(now);
         let Some(lease) = self.lease else { return Ok(()) };
         if !self.fold(lease).await? {
             return Ok(());
         }
-        let Some(step) = self.step(lease.fence, now) else {
+        let Some(step) = self.step(lease.fence, draw, now) else {
             return Ok(());
         };
         match self.app.parts.store.advance(&self.sale.definition.id, &step).await? {
@@ -235,16 +266,34 @@ impl Admitter {
         Ok(self.follower.stored().1 >= rows_first)
     }
 
+    /// What a lottery that waits for its draw comes to, if anything new.
+    fn next_draw(&mut self, now: Timestamp) -> Option<Draw> {
+        if self.phase(now) != Phase::Drawing {
+            return None;
+        }
+        let (begun_at, is_partial) = self.surveyed;
+        let counts = self.follower.entered_by_lane();
+        let survey = Survey { begun_at, counts: &counts, is_partial };
+        self.patience.next(&self.sale, self.follower.record().draw.as_ref(), survey, now)
+    }
+
+    fn phase(&self, now: Timestamp) -> Phase {
+        let is_drawn = self.follower.record().is_drawn();
+        phase(&self.sale.definition, &self.sale.controls, self.live.stock().as_deref(), is_drawn, now)
+    }
+
     /// What to write now, if anything.
-    fn step(&self, fence: u64, now: Timestamp) -> Option<Move> {
+    fn step(&self, fence: u64, draw: Option<Draw>, now: Timestamp) -> Option<Move> {
         let follower = &self.follower;
         let (stored, stored_rows) = follower.stored();
-        let base = follower.record().restored_over(stored);
+        let mut base = follower.record().restored_over(stored);
+        let is_news = draw.is_some();
+        base.draw = draw.or(base.draw);
         // What the store lost comes first, in its old order; then what is new.
         let mut rows: Vec<Vec<u64>> =
             follower.numbering().counts_from(stored_rows).map(<[u64]>::to_vec).collect();
-        let new_row = follower.numbering().next_row(follower.counts());
-        rows.extend(new_row);
+        let (numbering, counts) = (follower.numbering(), follower.counts());
+        rows.extend(next_row(&self.sale.definition, base.draw.as_ref(), numbering, counts));
         rows.truncate(ROWS_PER_STEP_MAX);
         let total = rows.last().map_or(follower.numbering().total(), |row| row.iter().sum());
         let admission = &self.sale.definition.admission;
@@ -253,10 +302,9 @@ impl Admitter {
             burst: admission.burst,
             turn_seconds: admission.turn_seconds,
         };
-        let phase = phase(&self.sale.definition, &self.sale.controls, self.live.stock().as_deref(), now);
-        let record = match advance(&base, &settings, phase.admits(), total, now) {
+        let record = match advance(&base, &settings, self.phase(now).admits(), total, now) {
             Some(record) => record,
-            None if follower.store_is_behind() || !rows.is_empty() => {
+            None if is_news || follower.store_is_behind() || !rows.is_empty() => {
                 let version = base.version.saturating_add(1);
                 crate::admission::AdmissionRecord { version, ..base }
             }

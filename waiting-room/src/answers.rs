@@ -58,6 +58,9 @@ pub struct PersonalStatus {
     /// Until when the turn may be taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn_expires_at: Option<Timestamp>,
+    /// Where the draw found them, for members of its pools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draw: Option<PoolPlace>,
     /// When to ask again.
     pub poll_after_ms: u64,
     /// What the operator says.
@@ -65,6 +68,15 @@ pub struct PersonalStatus {
     pub message: Option<String>,
     /// The time here.
     pub server_time: Timestamp,
+}
+
+/// A place in the pools of a draw, by which anybody can compute its number.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PoolPlace {
+    /// The pool.
+    pub pool: u16,
+    /// The place in it, from 0.
+    pub entry: u64,
 }
 
 /// Between how many and how many seconds.
@@ -110,6 +122,7 @@ pub(crate) fn personal_status(
 /// The personal status of whoever stands there.
 pub(crate) fn told(snapshot: &Snapshot, ticket: &Ticket, standing: &Standing<'_>) -> PersonalStatus {
     let place = standing.place();
+    let was_drawn = snapshot.numbering.was_drawn(usize::from(ticket.lane), ticket.seq);
     PersonalStatus {
         sale: ticket.sale.clone(),
         phase: standing.phase.as_str(),
@@ -120,6 +133,7 @@ pub(crate) fn told(snapshot: &Snapshot, ticket: &Ticket, standing: &Standing<'_>
         people_ahead: place.people_ahead,
         wait_seconds: place.wait_seconds.map(|(low, high)| WaitRange { low, high }),
         turn_expires_at: place.turn_expires_at,
+        draw: was_drawn.then_some(PoolPlace { pool: ticket.lane, entry: ticket.seq }),
         poll_after_ms: place.poll_after_ms,
         message: snapshot.sale.controls.message.clone(),
         server_time: standing.now,

@@ -29,8 +29,12 @@ use crate::{
     place::State,
     refusal::Refusal,
     snapshot::{LiveSale, Snapshot},
-    store::{Departure, Entry, Redeemed, Redemption, Right, Seat, SeatState, Store},
+    store::{Departure, Entered, Entry, Redeemed, Redemption, Right, Seat, SeatState, Store},
 };
+
+mod draw;
+
+pub use self::draw::DrawRefusal;
 
 /// Reads an environment variable.
 pub type Environment = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -173,16 +177,17 @@ impl App {
         let now = self.parts.clock.now();
         let live = self.live(sale);
         let snapshot = live.snapshot();
-        match crate::phase::phase(&sale.definition, &sale.controls, None, now) {
+        match crate::phase::phase(&sale.definition, &sale.controls, None, false, now) {
             Phase::Scheduled => return Err(Refusal::DoorsClosed(sale.definition.doors_open_at)),
             Phase::Closed => return Err(Refusal::SaleClosed),
             _ => {}
         }
         let who = self.who(sale, &snapshot, entrance, now)?;
         let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
-        let entry = Entry { account: who.account, ticket_seq };
+        let missed_seq = ticket_seq.filter(|seq| snapshot.has_missed(who.lane, *seq));
+        let entry = Entry { account: who.account, ticket_seq, missed_seq };
         let id = &sale.definition.id;
-        let entered = self.calls.enter(&self.parts, &live, id, who.lane, entry).await?;
+        let entered = self.take_place(&live, id, who.lane, entry).await?;
         let entered_at = who
             .ticket
             .filter(|ticket| ticket.seq == entered.seat.seq)
@@ -196,6 +201,24 @@ impl App {
         };
         let status = personal_status(&live, &snapshot, &ticket, Some(&entered.seat), now);
         Ok(Place { ticket: ticket.sign(&self.parts.ring), fresh: entered.fresh, status })
+    }
+
+    /// One store call; a second one for whoever comes back, without a ticket that says so, to a place in a pool whose
+    /// turn has passed: drawn numbers do not rise with places, so nothing could tell the store beforehand.
+    async fn take_place(
+        &self,
+        live: &Arc<LiveSale>,
+        id: &SaleId,
+        lane: u16,
+        entry: Entry,
+    ) -> Result<Entered, StoreError> {
+        let found = self.calls.enter(&self.parts, live, id, lane, entry.clone()).await?;
+        // By what is known now: the call may have waited its turn while the board moved on.
+        if found.seat.state != SeatState::Waiting || !live.snapshot().has_missed(lane, found.seat.seq) {
+            return Ok(found);
+        }
+        let entry = Entry { missed_seq: Some(found.seat.seq), ..entry };
+        self.calls.enter(&self.parts, live, id, lane, entry).await
     }
 
     fn who(

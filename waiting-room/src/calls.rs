@@ -8,7 +8,7 @@ use crate::{
     app::AppParts,
     coalesce::Coalescer,
     snapshot::LiveSale,
-    store::{Entered, Entry, LaneView, Redeemed, Redemption, Store},
+    store::{Entered, Entry, Redeemed, Redemption, Store},
 };
 
 /// What is under way at the store.
@@ -38,7 +38,7 @@ impl Calls {
             let (live, sale) = (Arc::clone(live), sale.clone());
             move |entries: Vec<Entry>| {
                 let (store, sale, now) = (Arc::clone(&store), sale.clone(), clock.now());
-                let view = lane_view(&live, lane);
+                let view = live.snapshot().lane_view(lane);
                 async move { store.enter(&sale, lane, &entries, view, now).await }
             }
         };
@@ -61,14 +61,5 @@ impl Calls {
             }
         };
         self.redemptions.ride(sale, lane, redemption, call).await
-    }
-}
-
-fn lane_view(live: &LiveSale, lane: u16) -> LaneView {
-    let snapshot = live.snapshot();
-    let lane = usize::from(lane);
-    LaneView {
-        missed_below: snapshot.numbering.entries_through(lane, snapshot.record.expired_through),
-        numbered: snapshot.numbering.count(lane),
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use crate::{
     admission::AdmissionRecord,
+    draw::{Draw, Table},
     numbering::{Numbering, RowError},
+    numbers::{Lots, Numbers},
     store::{LaneReport, Recorded},
 };
 
@@ -16,6 +18,8 @@ use crate::{
 pub struct Follower {
     numbering: Arc<Numbering>,
     record: Arc<AdmissionRecord>,
+    /// The numbers of this draw.
+    table: Option<(Draw, Arc<Table>)>,
     /// What the last surveys counted, per lane.
     counts: Vec<Option<u64>>,
     left_read: Vec<u64>,
@@ -38,6 +42,7 @@ impl Follower {
         Self {
             numbering: Arc::new(Numbering::new(lanes)),
             record: Arc::default(),
+            table: None,
             counts: vec![None; usize::from(lanes)],
             left_read: vec![0; usize::from(lanes)],
             stored: Default::default(),
@@ -51,6 +56,30 @@ impl Follower {
     #[must_use]
     pub fn numbering(&self) -> &Arc<Numbering> {
         &self.numbering
+    }
+
+    /// The numbers known, by rows and draw.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let lots = match (&self.table, self.undrawn()) {
+            (_, Some(_)) => Lots::Pending,
+            (Some((_, table)), None) if self.record.is_drawn() => Lots::Drawn(Arc::clone(table)),
+            _ => Lots::None,
+        };
+        Numbers::new(Arc::clone(&self.numbering), lots)
+    }
+
+    /// The draw whose numbers have yet to be computed here.
+    #[must_use]
+    pub fn undrawn(&self) -> Option<&Draw> {
+        let draw = self.record.draw.as_ref().filter(|draw| draw.drawn.is_some())?;
+        let is_known = self.table.as_ref().is_some_and(|(of, _)| of == draw);
+        (!is_known).then_some(draw)
+    }
+
+    /// Takes in the numbers of a draw.
+    pub fn note_table(&mut self, draw: Draw, table: Table) {
+        self.table = Some((draw, Arc::new(table)));
     }
 
     /// The record known.
@@ -74,8 +103,14 @@ impl Follower {
     /// Entries in all, numbered or not.
     #[must_use]
     pub fn entered(&self) -> u64 {
+        self.entered_by_lane().iter().sum()
+    }
+
+    /// Entries of each lane, numbered or not.
+    #[must_use]
+    pub fn entered_by_lane(&self) -> Vec<u64> {
         let lanes = self.counts.iter().enumerate();
-        lanes.map(|(lane, count)| count.unwrap_or(0).max(self.numbering.count(lane))).sum()
+        lanes.map(|(lane, count)| count.unwrap_or(0).max(self.numbering.count(lane))).collect()
     }
 
     /// The first row to ask the store for.
@@ -105,11 +140,11 @@ impl Follower {
         self.behind > 0
     }
 
-    /// Takes in a survey; silent lanes keep their counts.
+    /// Takes in a survey; silent lanes keep their counts, and counts never fall.
     pub fn survey(&mut self, reports: &[Option<LaneReport>]) {
         for (lane, report) in reports.iter().enumerate() {
             if let Some(report) = report {
-                self.counts[lane] = Some(report.count);
+                self.counts[lane] = Some(report.count.max(self.counts[lane].unwrap_or(0)));
                 self.left_read[lane] = report.left_read;
             }
         }
@@ -153,6 +188,7 @@ impl Follower {
             self.record = Arc::new(AdmissionRecord {
                 now_serving: recorded.record.now_serving.max(self.record.now_serving),
                 expired_through: recorded.record.expired_through.max(self.record.expired_through),
+                draw: Draw::kept(self.record.draw.as_ref(), recorded.record.draw.as_ref()),
                 ..recorded.record
             });
         }

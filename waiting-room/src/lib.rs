@@ -9,7 +9,8 @@
 //! |---|---|
 //! | the verbs: enter, status, redeem (public: admit), leave | [`app`], their answers [`answers`] |
 //! | what a sale is doing; where somebody stands | [`phase`], [`place`] |
-//! | which number a place has; how far the board moves | [`numbering`], [`admission`] |
+//! | which number a place has; how far the board moves | [`numbers`], [`numbering`], [`admission`] |
+//! | the verifiable lottery | [`draw`] |
 //! | the loops that move it (advance), and how a process follows | [`admitter`], [`follow`] |
 //! | how calls that wait at the same moment travel together | `calls`, `coalesce` |
 //! | what every process keeps ready to answer from | [`snapshot`] |
@@ -18,8 +19,8 @@
 //! | what is stored, in memory, SQLite and Redis | [`store`] |
 //! | routes, pages, refusals in words | `http`, [`pages`], [`refusal`] |
 //!
-//! `http -> app -> pure files and the store`. [`phase`], [`place`], [`numbering`], [`admission`] and [`follow`] are
-//! pure: no clock, no randomness, no input or output.
+//! `http -> app -> pure files and the store`. [`phase`], [`place`], [`numbering`], [`numbers`], [`draw`],
+//! [`admission`] and [`follow`] are pure: no clock, no randomness, no input or output.
 
 pub mod admission;
 pub mod admitter;
@@ -27,10 +28,12 @@ pub mod answers;
 pub mod app;
 mod calls;
 mod coalesce;
+pub mod draw;
 pub mod eligibility;
 pub mod follow;
 mod http;
 pub mod numbering;
+pub mod numbers;
 pub mod pages;
 pub mod phase;
 pub mod place;

@@ -3,7 +3,6 @@
 use askama::Template;
 use lockgate_shared::{
     catalog::StoredSale,
-    clock::Timestamp,
     gate::StockSnapshot,
     sale::{EntryRule, SaleDefinition},
     wording::{moment_text, price_text},
@@ -11,7 +10,8 @@ use lockgate_shared::{
 
 use crate::{
     answers::PersonalStatus,
-    phase::{Phase, item_state, phase},
+    draw::is_lottery,
+    phase::{Phase, item_state},
     snapshot::PublicStatus,
 };
 
@@ -90,15 +90,13 @@ fn rendered(page: &impl Template) -> String {
 
 /// The list of sales.
 #[must_use]
-pub fn sales_page(sales: &[std::sync::Arc<StoredSale>], now: Timestamp) -> String {
-    let line =
-        |sale: &StoredSale| headline(&sale.definition, phase(&sale.definition, &sale.controls, None, now));
+pub fn sales_page(sales: &[(std::sync::Arc<StoredSale>, Phase)]) -> String {
     let sales = sales
         .iter()
-        .map(|sale| SaleLine {
+        .map(|(sale, phase)| SaleLine {
             id: sale.definition.id.as_str(),
             name: &sale.definition.name,
-            headline: line(sale),
+            headline: headline(&sale.definition, *phase),
         })
         .collect();
     rendered(&SalesPage { sales })
@@ -110,10 +108,9 @@ pub fn sale_page(
     sale: &StoredSale,
     stock: Option<&StockSnapshot>,
     status: &PublicStatus,
-    now: Timestamp,
+    phase: Phase,
 ) -> String {
     let definition = &sale.definition;
-    let phase = phase(definition, &sale.controls, stock, now);
     let zone = definition.time_zone.as_deref();
     let items = definition.items.iter().map(|item| ItemLine {
         name: &item.name,
@@ -125,7 +122,8 @@ pub fn sale_page(
         },
     });
     let mut headline = headline(definition, phase);
-    if matches!(phase, Phase::DoorsOpen | Phase::Open | Phase::Paused) && status.waiting > 0 {
+    if matches!(phase, Phase::DoorsOpen | Phase::Drawing | Phase::Open | Phase::Paused) && status.waiting > 0
+    {
         headline = format!("{headline} {} waiting.", status.waiting);
     }
     rendered(&SalePage {
@@ -186,6 +184,11 @@ fn headline(definition: &SaleDefinition, phase: Phase) -> String {
     let zone = definition.time_zone.as_deref();
     match phase {
         Phase::Scheduled => format!("The doors open {}.", moment_text(definition.doors_open_at, zone)),
+        Phase::DoorsOpen if is_lottery(definition) => format!(
+            "The doors are open. Places are drawn by lot {}: it does not matter when you join before.",
+            moment_text(definition.opens_at, zone)
+        ),
+        Phase::Drawing => "The places in the line are being drawn.".into(),
         Phase::DoorsOpen => {
             format!("The doors are open. The sale begins {}.", moment_text(definition.opens_at, zone))
         }
@@ -199,6 +202,13 @@ fn headline(definition: &SaleDefinition, phase: Phase) -> String {
 fn place_words(definition: &SaleDefinition, status: &PersonalStatus) -> (&'static str, String) {
     let zone = definition.time_zone.as_deref();
     match status.state {
+        "entered" if is_lottery(definition) && status.phase == "doors_open" => {
+            let drawn = moment_text(definition.opens_at, zone);
+            ("You take part in the draw.", format!("Places are drawn {drawn}. Then you get your number."))
+        }
+        "entered" if status.phase == "drawing" => {
+            ("You take part in the draw.", "The places are being drawn. Your number comes with the draw.".into())
+        }
         "entered" => ("You are in line.", "Your number comes in a moment.".into()),
         "waiting" => ("You are in line.", wait_words(definition, status)),
         "your_turn" => (

@@ -4,6 +4,8 @@ use lockgate_shared::{
     catalog::Controls, clock::Timestamp, gate::StockSnapshot, ids::ItemId, sale::SaleDefinition,
 };
 
+use crate::draw::is_lottery;
+
 /// The phase of a sale, as the public status names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -11,6 +13,8 @@ pub enum Phase {
     Scheduled,
     /// People may enter; nobody is admitted yet.
     DoorsOpen,
+    /// The opening has come, and the draw of a lottery is not made yet.
+    Drawing,
     /// People are admitted.
     Open,
     /// Admissions are stopped for now; claims go on.
@@ -28,6 +32,7 @@ impl Phase {
         match self {
             Self::Scheduled => "scheduled",
             Self::DoorsOpen => "doors_open",
+            Self::Drawing => "drawing",
             Self::Open => "open",
             Self::Paused => "paused",
             Self::SoldOut => "sold_out",
@@ -43,12 +48,13 @@ impl Phase {
 }
 
 /// The phase at `now`. Stock that nobody could read counts as available: the gate alone decides what can be
-/// claimed, and "sold out" is never guessed.
+/// claimed, and "sold out" is never guessed. `is_drawn`: a lottery's draw was made; a sale without one needs none.
 #[must_use]
 pub fn phase(
     definition: &SaleDefinition,
     controls: &Controls,
     stock: Option<&StockSnapshot>,
+    is_drawn: bool,
     now: Timestamp,
 ) -> Phase {
     if controls.closed || now >= definition.closes_at {
@@ -57,6 +63,8 @@ pub fn phase(
         Phase::Scheduled
     } else if now < definition.opens_at {
         Phase::DoorsOpen
+    } else if is_lottery(definition) && !is_drawn {
+        Phase::Drawing
     } else if stock.is_some_and(StockSnapshot::all_sold_out) {
         Phase::SoldOut
     } else if controls.paused {
@@ -102,7 +110,7 @@ mod tests {
     fn each_phase_has_its_time_and_closing_wins() {
         let sale = parse_toml("example", lockgate_shared::sale::EXAMPLE_TOML).unwrap();
         let at = |moment: Timestamp, controls: &Controls, stock: Option<&StockSnapshot>| {
-            phase(&sale, controls, stock, moment)
+            phase(&sale, controls, stock, false, moment)
         };
         let (none, gone) = (Controls::default(), stock(0, 0, None));
         assert_eq!(at(sale.doors_open_at.minus_seconds(1), &none, None), Phase::Scheduled);
@@ -115,6 +123,27 @@ mod tests {
         assert_eq!(at(sale.opens_at, &paused, None), Phase::Paused);
         let closed = Controls { paused: true, closed: true, ..Controls::default() };
         assert_eq!(at(sale.doors_open_at.minus_seconds(1), &closed, None), Phase::Closed);
+    }
+
+    #[test]
+    fn p2_a_lottery_admits_nobody_before_its_draw() {
+        let mut sale = parse_toml("example", lockgate_shared::sale::EXAMPLE_TOML).unwrap();
+        sale.queueing_method = lockgate_shared::sale::QueueingMethod::Lottery;
+        let (none, gone) = (Controls::default(), stock(0, 0, None));
+        let at = |moment: Timestamp, is_drawn: bool, controls: &Controls| {
+            phase(&sale, controls, Some(&gone), is_drawn, moment)
+        };
+        assert_eq!(at(sale.doors_open_at, false, &none), Phase::DoorsOpen);
+        assert_eq!(at(sale.opens_at, false, &none), Phase::Drawing);
+        assert!(!Phase::Drawing.admits());
+        assert_eq!(at(sale.opens_at, true, &none), Phase::SoldOut);
+        let paused = Controls { paused: true, ..Controls::default() };
+        assert_eq!(
+            at(sale.opens_at, false, &paused),
+            Phase::Drawing,
+            "a pause stops admissions, not the draw"
+        );
+        assert_eq!(at(sale.closes_at, false, &none), Phase::Closed);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use lockgate_shared::{clock::Timestamp, sale::SaleDefinition};
 
 use crate::{
     admission::AdmissionRecord,
+    draw::is_lottery,
     phase::Phase,
     store::{Seat, SeatState},
 };
@@ -162,6 +163,11 @@ impl Standing<'_> {
         let longest = (self.definition.admission.turn_seconds * 250).clamp(POLL_MS_MIN, 30_000);
         let by_distance = |micros: u64| (micros / 8_000).clamp(POLL_MS_MIN, longest);
         let base = match state {
+            // Before a draw there is no number to wait for.
+            State::Entered if self.phase == Phase::DoorsOpen && is_lottery(self.definition) => {
+                by_distance(micros_until(self.definition.opens_at, self.now))
+            }
+            State::Entered if self.phase == Phase::Drawing => 5_000.min(longest),
             State::Entered => POLL_MS_MIN,
             State::Waiting => match wait_micros {
                 Some(micros) => by_distance(micros),
@@ -207,7 +213,7 @@ pub fn public_poll_after_ms(definition: &SaleDefinition, phase: Phase, now: Time
     match phase {
         Phase::Scheduled => until(definition.doors_open_at),
         Phase::DoorsOpen => until(definition.opens_at).min(10_000),
-        Phase::Open => 2_000,
+        Phase::Open | Phase::Drawing => 2_000,
         Phase::Paused | Phase::SoldOut => 5_000,
         Phase::Closed => 60_000,
     }

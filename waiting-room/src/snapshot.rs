@@ -20,11 +20,12 @@ use crate::{
     eligibility::Verifier,
     follow::Follower,
     numbering::Numbering,
+    numbers::Numbers,
     pages,
     phase::{Phase, item_state, phase},
     place::public_poll_after_ms,
     prepared::Prepared,
-    store::LaneReport,
+    store::{LaneReport, LaneView},
 };
 
 /// A sale in this process.
@@ -48,7 +49,9 @@ pub struct Snapshot {
     /// How far its line has moved.
     pub record: Arc<AdmissionRecord>,
     /// The numbers.
-    pub numbering: Arc<Numbering>,
+    pub numbering: Numbers,
+    /// Entries of each lane as last counted, numbered or not.
+    pub entered_by_lane: Vec<u64>,
     /// What the gate last said of the stock.
     pub stock: Option<Arc<StockSnapshot>>,
     /// The public status.
@@ -183,14 +186,9 @@ impl LeftSeats {
 
     /// Places given up before their turn came.
     fn waiting(&self, follower: &Follower) -> u64 {
-        let now_serving = follower.record().now_serving;
+        let (numbers, now_serving) = (follower.numbers(), follower.record().now_serving);
         let lanes = self.0.iter().enumerate().filter(|(_, seqs)| !seqs.is_empty());
-        lanes
-            .map(|(lane, seqs)| {
-                let called = follower.numbering().entries_through(lane, now_serving);
-                (seqs.len() - seqs.partition_point(|seq| *seq < called)) as u64
-            })
-            .sum()
+        lanes.map(|(lane, seqs)| seqs.len() as u64 - numbers.count_through(lane, seqs, now_serving)).sum()
     }
 }
 
@@ -223,18 +221,39 @@ impl Snapshot {
             ),
             None => {
                 let text = serde_json::to_string(&status).unwrap_or_default();
-                let page = pages::sale_page(&sale, stock.as_deref(), &status, now);
+                let doing = phase(&sale.definition, &sale.controls, stock.as_deref(), record.is_drawn(), now);
+                let page = pages::sale_page(&sale, stock.as_deref(), &status, doing);
                 (Arc::new(status), Arc::new(Prepared::new(text)), Arc::new(Prepared::new(page)))
             }
         };
-        let numbering = Arc::clone(follower.numbering());
-        Self { sale, verifier, record, numbering, stock, status, status_bytes, page_bytes }
+        let (numbering, entered_by_lane) = (follower.numbers(), follower.entered_by_lane());
+        Self { sale, verifier, record, numbering, entered_by_lane, stock, status, status_bytes, page_bytes }
+    }
+
+    /// What entering needs to know of a lane. Places that were counted count as given, numbered or not.
+    #[must_use]
+    pub fn lane_view(&self, lane: u16) -> LaneView {
+        let lane = usize::from(lane);
+        let counted = self.entered_by_lane.get(lane).copied().unwrap_or(0);
+        LaneView {
+            missed_below: self.numbering.all_through(lane, self.record.expired_through),
+            numbered: self.numbering.count(lane).max(counted),
+        }
+    }
+
+    /// Whether a place's turn has come and run out.
+    #[must_use]
+    pub fn has_missed(&self, lane: u16, seq: u64) -> bool {
+        self.numbering
+            .number(usize::from(lane), seq)
+            .is_some_and(|number| number <= self.record.expired_through)
     }
 
     /// The phase at `now`, by the sale's definition as this snapshot has it.
     #[must_use]
     pub fn phase(&self, now: Timestamp) -> Phase {
-        phase(&self.sale.definition, &self.sale.controls, self.stock.as_deref(), now)
+        let (definition, controls) = (&self.sale.definition, &self.sale.controls);
+        phase(definition, controls, self.stock.as_deref(), self.record.is_drawn(), now)
     }
 }
 
@@ -246,7 +265,7 @@ fn public_status(
     now: Timestamp,
 ) -> PublicStatus {
     let definition = &sale.definition;
-    let phase = phase(definition, &sale.controls, stock, now);
+    let phase = phase(definition, &sale.controls, stock, record.is_drawn(), now);
     let item = |item: &lockgate_shared::sale::Item| ItemStatus {
         item: item.item.clone(),
         state: item_state(stock, &item.item),

@@ -7,11 +7,12 @@
 //! | `stores.rs` | which back end each service gets |
 //! | `operations.rs` | `/healthz`, `/readyz`, `/metrics` |
 //! | `demo.rs` | the demo sale |
-//! | `keys.rs`, `sale.rs`, `check.rs` | the commands of these names |
+//! | `keys.rs`, `sale.rs`, `draw.rs`, `check.rs` | the commands of these names |
 
 mod check;
 mod config;
 mod demo;
+mod draw;
 mod exit;
 mod keys;
 mod operations;
@@ -50,6 +51,8 @@ enum Command {
     SimulatedGateway(Options),
     /// Act on sales through a running Lockgate.
     Sale(sale::SaleCommand),
+    /// Verify a lottery's draw.
+    Draw(draw::DrawCommand),
     /// Make and rotate the keys that sign tickets and tokens.
     Keys(keys::KeysCommand),
     /// Validate a configuration and sale files without starting anything.
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Command::Checkout(options) => serve::run(serve::Roles::CHECKOUT, &options),
         Command::SimulatedGateway(options) => serve::run(serve::Roles::SIMULATED_GATEWAY, &options),
         Command::Sale(command) => sale::run(&command),
+        Command::Draw(command) => draw::run(&command),
         Command::Keys(command) => keys::run(&command),
         Command::Check(options) => check::run(&options),
     };

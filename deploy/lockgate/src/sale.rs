@@ -58,6 +58,14 @@ enum Action {
         /// The sale's id.
         sale: SaleId,
     },
+    /// Let the draw of a lottery be made that waits for a beacon.
+    Draw {
+        /// The sale's id.
+        sale: String,
+        /// The public value, where the sale asks for one.
+        #[arg(long)]
+        beacon: Option<String>,
+    },
     /// Show how stock, holds and orders add up.
     Books {
         /// The sale's id.
@@ -97,6 +105,9 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::Resume { sale } => send(call(Method::POST, &format!("/{sale}/resume"))).await,
         Action::Close { sale } => send(call(Method::POST, &format!("/{sale}/close"))).await,
         Action::Books { sale } => send(call(Method::GET, &format!("/{sale}/books"))).await,
+        Action::Draw { sale, beacon } => {
+            send(call(Method::POST, &format!("/{sale}/draw")).json(&json!({ "beacon": beacon }))).await
+        }
         Action::Rate { sale, per_minute } => {
             let body = json!({ "rate_per_minute": per_minute });
             send(call(Method::PATCH, &format!("/{sale}/admission")).json(&body)).await

@@ -75,6 +75,9 @@ pub struct Controls {
     /// opened has lost its data, and must never be given a fresh full stock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stock_opened_at: Option<Timestamp>,
+    /// The public value the operator gave to the draw, after its pools were frozen. Given once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beacon: Option<String>,
 }
 
 /// The text of a row.

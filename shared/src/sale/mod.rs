@@ -169,6 +169,17 @@ pub enum Beacon {
     Operator,
 }
 
+impl Beacon {
+    /// The word that stands in sale files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Operator => "operator",
+        }
+    }
+}
+
 /// How fast people are let in, and how long a turn and a token last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "AdmissionText")]

@@ -191,9 +191,6 @@ pub fn not_built_yet(sale: &SaleDefinition) -> Vec<SaleProblem> {
     let mut refuse = |key: &str, value: String, remedy: &str| {
         problems.push(SaleProblem::new(key, value, "is not built into this version", remedy));
     };
-    if sale.queueing_method == QueueingMethod::Lottery {
-        refuse("queueing_method", "\"lottery\"".into(), "use queueing_method = \"fifo\"");
-    }
     if sale.entry == EntryRule::Allowlist {
         refuse("entry", "\"allowlist\"".into(), "use entry = \"open\" or entry = \"eligibility\"");
     }
@@ -242,6 +239,12 @@ pub fn change_problems(old: &SaleDefinition, new: &SaleDefinition) -> Vec<SalePr
         word(old.queueing_method.as_str()),
         word(new.queueing_method.as_str()),
         "people lined up under the old method",
+    );
+    keep(
+        "lottery.beacon",
+        word(old.lottery.unwrap_or_default().beacon.as_str()),
+        word(new.lottery.unwrap_or_default().beacon.as_str()),
+        "people lined up for a draw made as it was announced",
     );
     keep("entry", word(old.entry.as_str()), word(new.entry.as_str()), "people entered under the old rule");
     items_kept(old, new, &mut problems);

@@ -157,10 +157,22 @@ fn a_key_of_each_algorithm_needs_its_own_half() {
 }
 
 #[test]
+fn a_lottery_says_whether_a_beacon_joins_its_draw() {
+    let lottery = changed("\"fifo\"", "\"lottery\"");
+    assert_eq!(parse_toml("x", &lottery).unwrap().lottery, None);
+    for (word, beacon) in [("none", Beacon::None), ("operator", Beacon::Operator)] {
+        let text = lottery.replace("[admission]", &format!("[lottery]\nbeacon = \"{word}\"\n[admission]"));
+        assert_eq!(parse_toml("x", &text).unwrap().lottery, Some(Lottery { beacon }));
+        assert_eq!(beacon.as_str(), word);
+    }
+    let unknown = lottery.replace("[admission]", "[lottery]\nbeacon = \"moon\"\n[admission]");
+    assert_eq!(problems(&unknown)[0].key, "lottery.beacon");
+}
+
+#[test]
 fn refuses_what_is_not_built_yet_saying_so() {
     #[rustfmt::skip]
     assert_refused(&[
-        ("\"fifo\"", "\"lottery\"", "queueing_method", "use queueing_method = \"fifo\""),
         ("[admission]", "[proof_of_work]\ndifficulty = 50000\n[admission]", "proof_of_work", "remove"),
         ("lanes = 16", "abandoned_holds_limit = 1", "abandoned_holds_limit", "remove the key"),
         ("burst = 2000", "max_active = 20000", "admission.max_active", "remove the key"),
@@ -219,17 +231,14 @@ fn everything_is_reported_at_once_in_the_order_of_the_file() {
     let text = changed("lanes = 16", "lanes = 0")
         .replace("stock = 1000", "stock = \"many\"")
         .replace("hold_seconds = 600", "hold_seconds = 90000\nhold = 5")
-        .replace("\"fifo\"", "\"lottery\"")
         .replace("token_seconds = 600", "token_seconds = 10");
     let found = problems(&text);
     let keys: Vec<_> = found.iter().map(|problem| problem.key.as_str()).collect();
-    let expected =
-        ["queueing_method", "lanes", "hold_seconds", "hold", "admission.token_seconds", "items[0].stock"];
-    assert_eq!(keys, expected);
+    assert_eq!(keys, ["lanes", "hold_seconds", "hold", "admission.token_seconds", "items[0].stock"]);
     assert!(found.is_sorted_by_key(|problem| problem.line));
     // The total limit would be above a stock that could not be read: nothing may be said about it.
     assert_eq!(
-        found[5].to_string(),
+        found[4].to_string(),
         "sale.toml:29: items[0].stock = \"many\": is text, not a whole number; write a whole number from 1 to 1000000"
     );
 }
@@ -280,6 +289,9 @@ fn p4_what_places_and_orders_depend_on_cannot_change() {
     assert_eq!(keys(|sale| sale.id = "other".parse().unwrap()), ["id"]);
     assert_eq!(keys(|sale| sale.lanes = 8), ["lanes"]);
     assert_eq!(keys(|sale| sale.queueing_method = QueueingMethod::Lottery), ["queueing_method"]);
+    let beacon = |sale: &mut SaleDefinition| sale.lottery = Some(Lottery { beacon: Beacon::Operator });
+    assert_eq!(keys(beacon), ["lottery.beacon"]);
+    assert_eq!(keys(|sale| sale.lottery = Some(Lottery::default())), Vec::<String>::new());
     assert_eq!(keys(|sale| sale.entry = EntryRule::Open), ["entry"]);
     assert_eq!(keys(|sale| drop(sale.items.pop())), ["items"]);
     assert_eq!(keys(|sale| sale.items.swap(0, 1)), ["items"]);

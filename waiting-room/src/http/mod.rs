@@ -1,6 +1,7 @@
 //! The line over HTTP, one file per route group. Handlers read the request, call one verb, and word the answer.
 
 mod admit;
+mod draw;
 mod enter;
 mod leave;
 mod operator;
@@ -38,6 +39,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/sale/{sale}/status", get(status::status))
         .route("/sale/{sale}/admit", post(admit::admit))
         .route("/sale/{sale}/leave", post(leave::leave))
+        .route("/sale/{sale}/draw", get(draw::record))
         .with_state(app)
 }
 
@@ -51,7 +53,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/close", post(operator::close))
         .route("/operator/v1/sales/{sale}/revoke", post(operator::revoke))
         .route("/operator/v1/sales/{sale}/message", post(operator::message))
-        .route("/operator/v1/sales/{sale}/draw", post(operator::draw))
+        .route("/operator/v1/sales/{sale}/draw", post(draw::draw))
         .route("/operator/v1/sales/{sale}/admission", patch(operator::admission))
         .with_state(app)
 }

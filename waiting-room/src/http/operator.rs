@@ -57,13 +57,6 @@ struct AdmissionBody {
     max_active: Option<serde_json::Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DrawBody {
-    #[serde(rename = "beacon")]
-    _beacon: Option<String>,
-}
-
 type Answer = Result<Response, Problem>;
 
 pub(super) async fn list(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
@@ -160,16 +153,6 @@ pub(super) async fn admission(
     .await
 }
 
-pub(super) async fn draw(
-    State(app): State<Arc<App>>,
-    SalePath(id): SalePath,
-    request: Request<Body>,
-) -> Answer {
-    let _: DrawBody = read(&app, &id, request).await?;
-    app.sale(&id)?;
-    Err(Problem::conflict("not_built_yet", "This version has no lottery, so there is nothing to draw."))
-}
-
 fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody) {
     // A burst that was left at one second's worth of the rate follows the rate; otherwise a raised rate could
     // never be reached.
@@ -183,7 +166,7 @@ fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody)
 }
 
 /// Reads the body of a call that changes something, once the key allows it and the sale is there.
-async fn read<T: serde::de::DeserializeOwned>(
+pub(super) async fn read<T: serde::de::DeserializeOwned>(
     app: &App,
     id: &SaleId,
     request: Request<Body>,
@@ -274,7 +257,8 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
     let live = app.live(sale);
     let snapshot = live.snapshot();
     let (definition, controls) = (&sale.definition, &sale.controls);
-    let doing = crate::phase::phase(definition, controls, live.stock().as_deref(), app.parts.clock.now());
+    let (is_drawn, now) = (snapshot.record.is_drawn(), app.parts.clock.now());
+    let doing = crate::phase::phase(definition, controls, live.stock().as_deref(), is_drawn, now);
     SaleView {
         sale: &definition.id,
         name: &definition.name,
@@ -288,7 +272,7 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
         burst: definition.admission.burst,
         turn_seconds: definition.admission.turn_seconds,
         token_seconds: definition.admission.token_seconds,
-        entered: snapshot.numbering.total(),
+        entered: snapshot.entered_by_lane.iter().sum(),
         waiting: snapshot.status.waiting,
         now_serving: snapshot.record.now_serving,
         expired_through: snapshot.record.expired_through,
@@ -324,7 +308,7 @@ fn apply_problem(error: ApplyError) -> Problem {
     }
 }
 
-fn change_problem(error: ChangeError) -> Problem {
+pub(super) fn change_problem(error: ChangeError) -> Problem {
     match error {
         ChangeError::NoSuchSale(_) => Problem::no_such_sale(),
         ChangeError::Invalid(problems) => invalid(&problems),

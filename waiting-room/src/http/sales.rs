@@ -23,7 +23,7 @@ use super::shared;
 use crate::{
     app::App,
     pages,
-    phase::{item_state, phase},
+    phase::{Phase, item_state, phase},
     snapshot::Snapshot,
 };
 
@@ -75,7 +75,8 @@ pub(super) async fn list(State(app): State<Arc<App>>, headers: HeaderMap) -> Res
     let now = app.parts.clock.now();
     let sales = app.parts.catalog.sales();
     if wants_html(&headers) {
-        let page = pages::sales_page(&sales, now);
+        let sales: Vec<_> = sales.iter().map(|sale| (Arc::clone(sale), doing(&app, sale, now))).collect();
+        let page = pages::sales_page(&sales);
         return cached(([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response());
     }
     let list = SaleList { sales: sales.iter().map(|sale| brief(&app, sale, now)).collect() };
@@ -102,13 +103,18 @@ fn cached(mut response: Response) -> Response {
     response
 }
 
+fn doing(app: &App, sale: &Arc<StoredSale>, now: Timestamp) -> Phase {
+    let live = app.live(sale);
+    let is_drawn = live.snapshot().record.is_drawn();
+    phase(&sale.definition, &sale.controls, live.stock().as_deref(), is_drawn, now)
+}
+
 fn brief<'a>(app: &App, sale: &'a Arc<StoredSale>, now: Timestamp) -> SaleBrief<'a> {
-    let stock = app.live(sale).stock();
     let definition = &sale.definition;
     SaleBrief {
         sale: &definition.id,
         name: &definition.name,
-        phase: phase(definition, &sale.controls, stock.as_deref(), now).as_str(),
+        phase: doing(app, sale, now).as_str(),
         url: format!("{}/sale/{}", app.parts.public_url, definition.id),
     }
 }

@@ -7,6 +7,7 @@ use lockgate_shared::{
 };
 
 use super::*;
+use crate::draw::{Draw, Drawn};
 
 const NOW: i64 = 1_800_000_000;
 
@@ -24,11 +25,15 @@ pub(super) fn sale(name: &str) -> SaleId {
 }
 
 fn entry(n: u8) -> Entry {
-    Entry { account: account(n), ticket_seq: None }
+    Entry { account: account(n), ticket_seq: None, missed_seq: None }
 }
 
 fn shown(n: u8, seq: u64) -> Entry {
-    Entry { account: account(n), ticket_seq: Some(seq) }
+    Entry { ticket_seq: Some(seq), ..entry(n) }
+}
+
+fn missed(n: u8, seq: u64) -> Entry {
+    Entry { missed_seq: Some(seq), ..entry(n) }
 }
 
 fn view(missed_below: u64) -> LaneView {
@@ -85,6 +90,54 @@ async fn a_missed_turn_gives_a_new_place(store: &dyn Store) {
         "its old ticket does not bring it back"
     );
     assert_eq!(enter(store, &sale, shown(1, 1), view(2), 0).await, (4, false));
+}
+
+async fn a_missed_turn_amid_others_gives_a_new_place(store: &dyn Store) {
+    let sale = sale("missed-amid");
+    for n in 0..4 {
+        enter(store, &sale, entry(n), view(0), 0).await;
+    }
+    assert_eq!(enter(store, &sale, missed(2, 1), view(0), 0).await, (2, false), "not the one that passed");
+    assert_eq!(enter(store, &sale, missed(1, 1), view(0), 0).await, (4, true));
+    assert_eq!(enter(store, &sale, missed(1, 1), view(0), 0).await, (4, false), "once");
+    let ticket = Entry { ticket_seq: Some(2), ..missed(2, 2) };
+    assert_eq!(enter(store, &sale, ticket, view(0), 0).await, (5, true), "its ticket does not bring it back");
+    let lost = Entry { ticket_seq: Some(9), ..missed(7, 9) };
+    assert_eq!(enter(store, &sale, lost, view(0), 0).await, (6, true), "nor one the store has lost");
+    store.redeem(&sale, 0, &[redemption(3, 3, "j", 0, 0)]).await.unwrap();
+    assert_eq!(enter(store, &sale, missed(3, 3), view(0), 59).await, (3, false), "whoever holds the right");
+    let batch = [missed(0, 0), entry(0), missed(4, 0)];
+    let entered = store.enter(&sale, 0, &batch, view(0), at(0)).await.unwrap();
+    let given: Vec<_> = entered.iter().map(|entered| (entered.seat.seq, entered.fresh)).collect();
+    assert_eq!(given, [(7, true), (7, false), (8, true)]);
+}
+
+async fn p2_a_draw_is_stored_with_its_row_in_one_step_or_not_at_all(store: &dyn Store) {
+    let sale = sale("draw");
+    let drawn = Drawn { at: at(30), beacon: Some("8ef1 — \"ü\"\n".into()) };
+    let frozen = Draw { pools: vec![3, 0, 2], frozen_at: at(1), drawn: None };
+    let made = Draw { drawn: Some(drawn), ..frozen.clone() };
+    let step = |fence: u64, expected_version: u64, draw: &Draw, rows: &[Vec<u64>]| Move {
+        fence,
+        expected_version,
+        record: AdmissionRecord {
+            version: expected_version + 1,
+            draw: Some(draw.clone()),
+            ..AdmissionRecord::default()
+        },
+        rows: rows.to_vec(),
+    };
+    let pools = [made.pools.clone()];
+    let fence = store.lease(&sale, "a", 60_000).await.unwrap().unwrap();
+    assert_eq!(store.advance(&sale, &step(fence + 1, 0, &made, &pools)).await.unwrap(), Advanced::Fenced);
+    assert_eq!(store.advance(&sale, &step(fence, 7, &made, &pools)).await.unwrap(), Advanced::Stale);
+    assert_eq!(store.record(&sale, 0).await.unwrap(), Recorded::default());
+    assert_eq!(store.advance(&sale, &step(fence, 0, &frozen, &[])).await.unwrap(), Advanced::Advanced);
+    let held = store.record(&sale, 0).await.unwrap();
+    assert_eq!((held.record.draw, held.rows_total), (Some(frozen), 0));
+    assert_eq!(store.advance(&sale, &step(fence, 1, &made, &pools)).await.unwrap(), Advanced::Advanced);
+    let held = store.record(&sale, 0).await.unwrap();
+    assert_eq!((held.record.draw, held.rows), (Some(made), pools.to_vec()));
 }
 
 async fn a_lost_place_is_restored_from_its_ticket(store: &dyn Store) {
@@ -263,6 +316,8 @@ async fn suite(store: &dyn Store) {
     store.ping().await.unwrap();
     places_are_given_in_order_and_kept(store).await;
     a_missed_turn_gives_a_new_place(store).await;
+    a_missed_turn_amid_others_gives_a_new_place(store).await;
+    p2_a_draw_is_stored_with_its_row_in_one_step_or_not_at_all(store).await;
     a_lost_place_is_restored_from_its_ticket(store).await;
     a_turn_is_redeemed_once(store).await;
     turns_that_come_together_are_redeemed_in_order(store).await;
@@ -324,7 +379,7 @@ async fn a_waiting_account_takes_at_most_120_bytes_of_redis() {
             .map(|n| {
                 let mut bytes = [0xee; 16];
                 bytes[..4].copy_from_slice(&n.to_be_bytes());
-                Entry { account: AccountHash::from_bytes(bytes), ticket_seq: None }
+                Entry { account: AccountHash::from_bytes(bytes), ..entry(0) }
             })
             .collect();
         store.enter(&sale, 0, &entries, view(0), at(0)).await.unwrap();

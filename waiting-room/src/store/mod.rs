@@ -66,6 +66,9 @@ pub struct Entry {
     pub account: AccountHash,
     /// The place a ticket proves, if one was shown.
     pub ticket_seq: Option<u64>,
+    /// A place whose turn is known to have passed, besides those below [`LaneView::missed_below`]: drawn numbers do
+    /// not rise with places.
+    pub missed_seq: Option<u64>,
 }
 
 /// What the numbering says about a lane, for the store to act by.

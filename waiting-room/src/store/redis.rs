@@ -159,6 +159,7 @@ impl Store for RedisStore {
         for entry in entries {
             args.push(entry.account.as_bytes().to_vec());
             args.push(entry.ticket_seq.map(bytes).unwrap_or_default());
+            args.push(entry.missed_seq.map(bytes).unwrap_or_default());
         }
         let keys = self.seat_keys(sale, lane);
         let answers: Vec<String> = self.link.run("enter", &ENTER, &keys, &args).await?;

@@ -31,8 +31,9 @@ fn ticket_is_newer(seat: Option<&Seat>, seq: u64) -> bool {
 }
 
 pub(super) fn entering(seat: Option<&Seat>, entry: &Entry, view: LaneView, now: Timestamp) -> Entering {
+    let is_missed = |seq: u64| seq < view.missed_below || entry.missed_seq == Some(seq);
     if let Some(seq) = entry.ticket_seq
-        && seq >= view.missed_below
+        && !is_missed(seq)
         && ticket_is_newer(seat, seq)
     {
         return Entering::Restore(seq);
@@ -41,7 +42,7 @@ pub(super) fn entering(seat: Option<&Seat>, entry: &Entry, view: LaneView, now: 
     let stands = match &seat.state {
         SeatState::Left => false,
         SeatState::Admitted(right) => right.expires_at > now,
-        SeatState::Waiting => seat.seq >= view.missed_below,
+        SeatState::Waiting => !is_missed(seat.seq),
     };
     if stands { Entering::Keep(seat.clone()) } else { Entering::Next }
 }

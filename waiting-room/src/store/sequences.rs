@@ -11,10 +11,11 @@ use super::{
     conformance::{account, at, redemption, redis_store, sale, sqlite_store},
     *,
 };
+use crate::draw::Draw;
 
 #[derive(Clone, Debug)]
 enum Command {
-    Enter { lane: u16, entries: Vec<(u8, Option<u64>)>, view: LaneView, now: i64 },
+    Enter { lane: u16, entries: Vec<(u8, Option<u64>, Option<u64>)>, view: LaneView, now: i64 },
     Redeem { lane: u16, turns: Vec<(u8, u64, u8, i64, u32)> },
     Leave { lane: u16, account: u8, seq: u64 },
     Seat { lane: u16, account: u8 },
@@ -22,16 +23,18 @@ enum Command {
     Lease { holder: u8 },
     Record { rows_from: usize },
     Fold { fence: u64, rows_first: usize },
-    Advance { fence: u64, expected: u64, rows: Vec<Vec<u64>> },
+    Advance { fence: u64, expected: u64, draw: Option<Vec<u64>>, rows: Vec<Vec<u64>> },
 }
 
 fn any_command() -> impl Strategy<Value = Command> {
     let (lane, who, seq, now) = (0u16..2, 0u8..5, 0u64..8, 0i64..150);
-    let entry = (who.clone(), prop::option::weighted(0.3, seq.clone()));
+    let entry =
+        (who.clone(), prop::option::weighted(0.3, seq.clone()), prop::option::weighted(0.3, seq.clone()));
     let entries = prop::collection::vec(entry, 1..4);
     let view = (0u64..6, 0u64..4).prop_map(|(missed_below, numbered)| LaneView { missed_below, numbered });
     let turns = prop::collection::vec((who.clone(), seq.clone(), 0u8..9, now.clone(), 0u32..3), 0..4);
-    let rows = prop::collection::vec(prop::collection::vec(0u64..9, 2), 0..3);
+    let row = prop::collection::vec(0u64..9, 2);
+    let (draw, rows) = (prop::option::of(row.clone()), prop::collection::vec(row, 0..3));
     prop_oneof![
         5 => (lane.clone(), entries, view, now)
             .prop_map(|(lane, entries, view, now)| Command::Enter { lane, entries, view, now }),
@@ -42,7 +45,8 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => (0u8..2).prop_map(|holder| Command::Lease { holder }),
         2 => (0usize..4).prop_map(|rows_from| Command::Record { rows_from }),
         1 => (0u64..3, 0usize..6).prop_map(|(fence, rows_first)| Command::Fold { fence, rows_first }),
-        3 => (0u64..3, 0u64..4, rows).prop_map(|(fence, expected, rows)| Command::Advance { fence, expected, rows }),
+        3 => (0u64..3, 0u64..4, draw, rows)
+            .prop_map(|(fence, expected, draw, rows)| Command::Advance { fence, expected, draw, rows }),
     ]
 }
 
@@ -52,7 +56,11 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
         Command::Enter { lane, entries, view, now } => {
             let entries: Vec<Entry> = entries
                 .iter()
-                .map(|(n, ticket_seq)| Entry { account: account(*n), ticket_seq: *ticket_seq })
+                .map(|(n, ticket_seq, missed_seq)| Entry {
+                    account: account(*n),
+                    ticket_seq: *ticket_seq,
+                    missed_seq: *missed_seq,
+                })
                 .collect();
             format!("{:?}", store.enter(sale, *lane, &entries, *view, at(*now)).await.unwrap())
         }
@@ -79,9 +87,11 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
             format!("{:?}", store.lease(sale, &format!("h{holder}"), 3_600_000).await.unwrap())
         }
         Command::Record { rows_from } => format!("{:?}", store.record(sale, *rows_from).await.unwrap()),
-        Command::Advance { fence, expected, rows } => {
+        Command::Advance { fence, expected, draw, rows } => {
             let version = expected + 1;
-            let record = AdmissionRecord { version, now_serving: version, ..AdmissionRecord::default() };
+            let draw = draw.clone().map(|pools| Draw { pools, frozen_at: at(0), drawn: None });
+            let record =
+                AdmissionRecord { version, now_serving: version, draw, ..AdmissionRecord::default() };
             let step = Move { fence: *fence, expected_version: *expected, record, rows: rows.clone() };
             format!("{:?}", store.advance(sale, &step).await.unwrap())
         }

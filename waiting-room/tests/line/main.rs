@@ -5,6 +5,7 @@
 mod cost;
 mod house;
 mod journeys;
+mod lottery;
 mod operators;
 mod pages;
 mod processes;

@@ -82,8 +82,10 @@ async fn p4_what_would_move_people_is_refused_with_its_reason() {
     let refused = put(&house, &with("lanes", 8.into()), Some("\"1\"")).await;
     assert_eq!(refused.refusal(), (422, "invalid_sale".into()));
     assert_eq!(refused.json()["problems"][0]["key"], "lanes");
+    let refused = put(&house, &with("queueing_method", json!("lottery")), Some("\"1\"")).await;
+    assert_eq!(refused.json()["problems"][0]["key"], "queueing_method");
     for (field, value) in [
-        ("queueing_method", json!("lottery")),
+        ("queueing_method", json!("tombola")),
         ("lanes", json!(0)),
         ("opens_at", json!("yesterday")),
         ("items", json!([])),
@@ -131,7 +133,7 @@ async fn actions_show_everywhere() {
     assert_eq!(capped.refusal(), (422, "not_built_yet".into()));
     assert_eq!(
         house.operate("POST", "/draw", &json!({"beacon": "x"})).await.refusal(),
-        (409, "not_built_yet".into())
+        (404, "no_lottery".into())
     );
     let list =
         house.get("/operator/v1/sales", &[("authorization", &format!("Bearer {VIEWER}"))]).await.json();

@@ -1,10 +1,11 @@
 #!lua
 -- Purpose: enter: give each account its place in one lane, in order.
 -- KEYS: 1 seats (hash: account -> "<seq>" | "<seq> a <jti> <issued> <expires> <epoch>" | "<seq> l"); 2 next seq
--- ARGV: 1 now in seconds; 2 missed below; 3 numbered; then per entry: account (16 bytes), ticket seq or ''
+-- ARGV: 1 now in seconds; 2 missed below; 3 numbered; then per entry: account (16 bytes), ticket seq or '',
+--   another missed seq or ''
 -- Output: per entry "<1 if the place is new, else 0> <seat>"
 local now, missed, numbered = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-if not now or not missed or not numbered or #ARGV < 5 or #ARGV % 2 == 0 then
+if not now or not missed or not numbered or #ARGV < 6 or #ARGV % 3 ~= 0 then
   return redis.error_reply('LINE enter was called with wrong arguments')
 end
 local stored_next = tonumber(redis.call('GET', KEYS[2]) or '0')
@@ -23,9 +24,9 @@ local function put(account, seq)
   return text
 end
 
-for i = 4, #ARGV, 2 do
-  local account, ticket = ARGV[i], tonumber(ARGV[i + 1])
-  if #account ~= 16 or (ARGV[i + 1] ~= '' and not ticket) then
+for i = 4, #ARGV, 3 do
+  local account, ticket, passed = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  if #account ~= 16 or (ARGV[i + 1] ~= '' and not ticket) or (ARGV[i + 2] ~= '' and not passed) then
     return redis.error_reply('LINE enter was called with a wrong entry')
   end
   local seat = written[account] or redis.call('HGET', KEYS[1], account)
@@ -37,12 +38,12 @@ for i = 4, #ARGV, 2 do
       return redis.error_reply('LINE a seat cannot be read')
     end
   end
-  if ticket and ticket >= missed and (not seq or seq < ticket) then
+  if ticket and ticket >= missed and ticket ~= passed and (not seq or seq < ticket) then
     answers[#answers + 1] = '0 ' .. put(account, ticket)
   else
     local stands = false
     if seq and rest == '' then
-      stands = seq >= missed
+      stands = seq >= missed and seq ~= passed
     elseif seq and rest ~= ' l' then
       stands = tonumber(string.match(rest, '^ a %S+ %d+ (%d+) %d+$')) > now
     end
