@@ -72,7 +72,12 @@ pub(crate) async fn app(redis_url: &str, sale: SaleDefinition) -> Arc<App> {
         held: 0,
         sold: 0,
     });
-    let stock = StockSnapshot { items: items.collect(), total_left: None, holders: Vec::new() };
+    let stock = StockSnapshot {
+        items: items.collect(),
+        total_left: None,
+        claimants: Vec::new(),
+        too_many_claimants: false,
+    };
     let answer = move || {
         let stock = stock.clone();
         async move { Json(stock) }

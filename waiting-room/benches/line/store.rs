@@ -37,7 +37,11 @@ async fn fill(store: &RedisStore, accounts: u64) {
         let entries: Vec<Entry> = (batch * 256..(batch * 256 + 256).min(accounts))
             .map(|n| {
                 let mixed = u128::from(n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-                Entry { account: AccountHash::from_bytes(mixed.to_be_bytes()), ticket_seq: None }
+                Entry {
+                    account: AccountHash::from_bytes(mixed.to_be_bytes()),
+                    ticket_seq: None,
+                    missed_seq: None,
+                }
             })
             .collect();
         store.enter(&id, lane, &entries, LaneView::default(), SystemClock.now()).await.unwrap();
