@@ -18,12 +18,13 @@ use tokio::{
 };
 
 use crate::{
-    admission::{Settings, advance},
+    admission::{AdmissionRecord, Bound, Scene, Settings, Turns, advance, winnable},
     app::App,
     eligibility::Verifier,
     follow::Follower,
     phase::{Phase, phase},
-    snapshot::LiveSale,
+    purchases,
+    snapshot::{Figures, LiveSale},
     store::{Advanced, Move, Recorded},
 };
 
@@ -37,6 +38,8 @@ const STOCK_TICK: Duration = Duration::from_millis(500);
 const LEASE_MS: u64 = 2_000;
 /// The lease is renewed when it is this old.
 const RENEW_AFTER: Duration = Duration::from_millis(500);
+/// A clock that differs by this much from the steady one was set; less is drift, or a process that was held up.
+const CLOCK_STEP_MICROS_MIN: u64 = 1_000_000;
 /// Most rows one step writes: after a loss, the rest follows with the next steps.
 const ROWS_PER_STEP_MAX: usize = 500;
 
@@ -55,6 +58,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
             if known.insert(sale.definition.id.clone()) {
                 loops.spawn(Admitter::new(Arc::clone(&app), sale).run());
                 loops.spawn(watch_stock(Arc::clone(&app), sale.definition.id.clone()));
+                loops.spawn(purchases::follow(Arc::clone(&app), sale.definition.id.clone()));
             }
         }
         // A loop ends only by a defect. Then all start again: one sale must not stand still unnoticed.
@@ -101,6 +105,11 @@ pub(crate) struct Admitter {
     sale: Arc<StoredSale>,
     verifier: Arc<Verifier>,
     follower: Follower,
+    turns: Turns,
+    /// The clock and the steady clock when the line was last followed.
+    followed_at: Option<(Timestamp, Duration)>,
+    /// By how much the clock was set and the record not yet, in microseconds.
+    clock_step: i64,
     lease: Option<Lease>,
     is_lost: bool,
 }
@@ -117,6 +126,9 @@ impl Admitter {
             live: app.live(sale),
             verifier: app.verifier(sale),
             follower: Follower::new(sale.definition.lanes),
+            turns: Turns::new(sale.definition.lanes),
+            followed_at: None,
+            clock_step: 0,
             sale: Arc::clone(sale),
             app,
             lease: None,
@@ -154,28 +166,52 @@ impl Admitter {
         self.live.snapshot().phase(now)
     }
 
+    /// Notes what operators see of the line.
     fn measure(&self) {
-        let sale = self.sale.definition.id.to_string();
         let record = self.follower.record();
-        let entered = self.follower.entered();
-        metrics::gauge!("lockgate_line_entered", "sale" => sale.clone()).set(entered as f64);
-        metrics::gauge!("lockgate_line_now_serving", "sale" => sale.clone()).set(record.now_serving as f64);
-        let leads = if self.lease.is_some() { 1.0 } else { 0.0 };
-        metrics::gauge!("lockgate_line_admitter", "sale" => sale).set(leads);
+        let figures = Figures {
+            active: self.turns.active(),
+            pending_turns: self.turns.pending(record.expired_through, record.now_serving),
+            winnable: self.live.stock().as_deref().map(winnable),
+            leads: self.lease.is_some(),
+        };
+        let sale = self.sale.definition.id.to_string();
+        let show = |name: &'static str, value: f64| metrics::gauge!(name, "sale" => sale.clone()).set(value);
+        show("lockgate_line_entered", self.follower.entered() as f64);
+        show("lockgate_line_now_serving", record.now_serving as f64);
+        show("lockgate_line_active", figures.active as f64);
+        show("lockgate_line_pending_turns", figures.pending_turns as f64);
+        show("lockgate_line_no_show_share", record.no_show_share());
+        show("lockgate_line_admitter", if figures.leads { 1.0 } else { 0.0 });
+        for bound in Bound::ALL {
+            let is_it = if record.bound == bound { 1.0 } else { 0.0 };
+            metrics::gauge!("lockgate_line_bound", "sale" => sale.clone(), "by" => bound.as_str()).set(is_it);
+        }
+        self.live.note_figures(figures);
     }
 
     async fn follow_and_advance(&mut self) -> Result<(), StoreError> {
         let id = &self.sale.definition.id;
-        let left_read = self.follower.left_read().to_vec();
+        let (read, now) = (self.turns.read(), self.app.parts.clock.now());
         let (recorded, reports) = tokio::join!(
             read_record(&self.app, id, self.follower.rows_from()),
-            self.app.parts.store.survey(id, &left_read),
+            self.app.parts.store.survey(id, &read, now),
         );
         self.live.note_survey(&reports);
         self.follower.survey(&reports);
+        self.turns.survey(&reports);
         self.absorb(recorded?);
         self.renew_lease().await?;
-        self.advance(self.app.parts.clock.now()).await
+        self.advance().await
+    }
+
+    /// By how much the clock was set since it was last looked at, in microseconds; 0 for what may be chance.
+    fn clock_set_by(&mut self, now: Timestamp) -> i64 {
+        let steady = self.app.parts.clock.steady();
+        let Some((then, steady_then)) = self.followed_at.replace((now, steady)) else { return 0 };
+        let passed = i64::try_from(steady.saturating_sub(steady_then).as_micros()).unwrap_or(i64::MAX);
+        let step = now.micros().saturating_sub(then.micros()).saturating_sub(passed);
+        if step.unsigned_abs() < CLOCK_STEP_MICROS_MIN { 0 } else { step }
     }
 
     fn absorb(&mut self, recorded: Recorded) {
@@ -186,6 +222,8 @@ impl Admitter {
         } else if self.follower.store_is_behind() && !was_behind {
             tracing::warn!(%sale, "the store has lost its last writes; what was shown stands and is put back");
         }
+        let record = self.follower.record();
+        self.turns.settle(self.follower.numbering(), record.expired_through, record.now_serving);
     }
 
     async fn renew_lease(&mut self) -> Result<(), StoreError> {
@@ -200,13 +238,21 @@ impl Admitter {
     }
 
     /// **advance**: moves the record and appends rows, if this process holds the lease and anything moves.
-    async fn advance(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let Some(lease) = self.lease else { return Ok(()) };
+    async fn advance(&mut self) -> Result<(), StoreError> {
+        let now = self.app.parts.clock.now();
+        let set_by = self.clock_set_by(now);
+        self.clock_step = self.clock_step.saturating_add(set_by);
+        let Some(lease) = self.lease else {
+            // The turns are told by the clock of whoever leads.
+            self.clock_step = 0;
+            return Ok(());
+        };
         let Some(step) = self.step(lease.fence, now) else {
             return Ok(());
         };
         match self.app.parts.store.advance(&self.sale.definition.id, &step).await? {
             Advanced::Advanced => {
+                self.clock_step = 0;
                 let rows_total = self.follower.stored().1 + step.rows.len();
                 let from = self.follower.rows_from();
                 if from == self.follower.stored().1 {
@@ -223,7 +269,12 @@ impl Admitter {
     fn step(&self, fence: u64, now: Timestamp) -> Option<Move> {
         let follower = &self.follower;
         let (stored, stored_rows) = follower.stored();
-        let base = follower.record().restored_over(stored);
+        let mut base = follower.record().restored_over(stored);
+        if self.clock_step != 0 {
+            let (sale, micros) = (&self.sale.definition.id, self.clock_step);
+            tracing::warn!(%sale, micros, "the clock was set; turns keep the time they have left");
+            base = base.shifted(micros);
+        }
         // What the store lost comes first, in its old order; then what is new.
         let mut rows: Vec<Vec<u64>> =
             follower.numbering().counts_from(stored_rows).map(<[u64]>::to_vec).collect();
@@ -231,18 +282,20 @@ impl Admitter {
         rows.extend(new_row);
         rows.truncate(ROWS_PER_STEP_MAX);
         let total = rows.last().map_or(follower.numbering().total(), |row| row.iter().sum());
-        let admission = &self.sale.definition.admission;
-        let settings = Settings {
-            rate_per_minute: admission.rate_per_minute,
-            burst: admission.burst,
-            turn_seconds: admission.turn_seconds,
+        let settings = Settings::from(&self.sale.definition.admission);
+        let stock = self.live.stock();
+        let scene = Scene {
+            now,
+            phase: phase(&self.sale.definition, &self.sale.controls, stock.as_deref(), now),
+            total,
+            turns: &self.turns,
+            winnable: stock.as_deref().map(winnable),
         };
-        let phase = phase(&self.sale.definition, &self.sale.controls, self.live.stock().as_deref(), now);
-        let record = match advance(&base, &settings, phase.admits(), total, now) {
+        let record = match advance(&base, &settings, &scene) {
             Some(record) => record,
-            None if follower.store_is_behind() || !rows.is_empty() => {
+            None if follower.store_is_behind() || !rows.is_empty() || self.clock_step != 0 => {
                 let version = base.version.saturating_add(1);
-                crate::admission::AdmissionRecord { version, ..base }
+                AdmissionRecord { version, ..base }
             }
             None => return None,
         };

@@ -18,7 +18,6 @@ pub struct Follower {
     record: Arc<AdmissionRecord>,
     /// What the last surveys counted, per lane.
     counts: Vec<Option<u64>>,
-    left_read: Vec<u64>,
     /// What the store held when it was last read.
     stored: (AdmissionRecord, usize),
     /// Readings in a row that found the store behind what this process knows.
@@ -37,7 +36,6 @@ impl Follower {
             numbering: Arc::new(Numbering::new(lanes)),
             record: Arc::default(),
             counts: vec![None; usize::from(lanes)],
-            left_read: vec![0; usize::from(lanes)],
             stored: Default::default(),
             behind: 0,
             reload: false,
@@ -60,12 +58,6 @@ impl Follower {
     #[must_use]
     pub fn counts(&self) -> &[Option<u64>] {
         &self.counts
-    }
-
-    /// How far each lane's log of given-up places is read.
-    #[must_use]
-    pub fn left_read(&self) -> &[u64] {
-        &self.left_read
     }
 
     /// Entries in all, numbered or not.
@@ -98,7 +90,6 @@ impl Follower {
         for (lane, report) in reports.iter().enumerate() {
             if let Some(report) = report {
                 self.counts[lane] = Some(report.count);
-                self.left_read[lane] = report.left_read;
             }
         }
     }
@@ -173,8 +164,8 @@ mod tests {
     fn rows_and_record_are_followed() {
         let mut follower = followed();
         assert_eq!((follower.numbering().total(), follower.record().now_serving), (7, 4));
-        follower.survey(&[Some(LaneReport { count: 9, newly_left: vec![1], left_read: 1 }), None]);
-        assert_eq!((follower.entered(), follower.left_read()), (12, &[1, 0][..]));
+        follower.survey(&[Some(LaneReport { count: 9, ..LaneReport::default() }), None]);
+        assert_eq!(follower.entered(), 12);
         follower.survey(&[None, Some(LaneReport { count: 1, ..LaneReport::default() })]);
         assert_eq!(follower.entered(), 12, "a lane that lost entries keeps what was numbered");
     }

@@ -11,6 +11,7 @@
 //! | what a sale is doing; where somebody stands | [`phase`], [`place`] |
 //! | which number a place has; how far the board moves | [`numbering`], [`admission`] |
 //! | the loops that move it (advance), and how a process follows | [`admitter`], [`follow`] |
+//! | who has bought, and is no longer active | [`purchases`] |
 //! | what every process keeps ready to answer from | [`snapshot`] |
 //! | the shop's word that an account may enter | [`eligibility`] |
 //! | what is stored, in memory, SQLite and Redis | [`store`] |
@@ -30,6 +31,7 @@ pub mod numbering;
 pub mod pages;
 pub mod phase;
 pub mod place;
+pub mod purchases;
 pub mod refusal;
 pub mod snapshot;
 pub mod store;

@@ -51,7 +51,10 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/revoke", post(operator::revoke))
         .route("/operator/v1/sales/{sale}/message", post(operator::message))
         .route("/operator/v1/sales/{sale}/draw", post(operator::draw))
-        .route("/operator/v1/sales/{sale}/admission", patch(operator::admission))
+        .route(
+            "/operator/v1/sales/{sale}/admission",
+            patch(operator::admission).get(operator::show_admission),
+        )
         .with_state(app)
 }
 
