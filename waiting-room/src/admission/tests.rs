@@ -73,7 +73,8 @@ fn nothing_is_written_while_nothing_moves() {
     assert_eq!(advance(&record, &settings, true, 5, at_ms(900)), None);
     assert_eq!(tick(&record, &settings, true, 5, 1_000).now_serving, 2, "and the filling is not lost");
     let all = tick(&record, &settings, true, 1, 1_000);
-    assert_eq!(all, record);
+    assert_eq!((all.bound, all.version), (Bound::Line, record.version + 1), "but why it stands is told");
+    assert_eq!(advance(&all, &settings, true, 1, at_ms(1_200)), None);
 }
 
 #[test]
@@ -196,4 +197,142 @@ proptest! {
         }
         prop_assert_eq!(record.now_serving, waiting);
     }
+}
+
+/// What is known of turns when of a single lane's places these were taken up, and so many rights are live.
+fn told(redeemed: &[u64], active: u64, total: u64, record: &AdmissionRecord) -> Turns {
+    let (mut turns, mut numbering) = (Turns::new(1), crate::numbering::Numbering::new(1));
+    numbering.append(&[total]).unwrap();
+    let newly_redeemed = redeemed.to_vec();
+    turns.survey(&[Some(crate::store::LaneReport { newly_redeemed, active, ..Default::default() })]);
+    turns.settle(&numbering, record.expired_through, record.now_serving);
+    turns
+}
+
+fn open<'a>(turns: &'a Turns, total: u64, winnable: Option<u64>, ms: i64) -> Scene<'a> {
+    Scene { now: at_ms(ms), phase: Phase::Open, total, turns, winnable }
+}
+
+#[test]
+fn the_cap_counts_turns_and_rights_and_every_end_frees_a_place() {
+    let settings = Settings { max_active: Some(10), ..settings(60_000, 1_000) };
+    let none = Turns::new(1);
+    let full = super::advance(&AdmissionRecord::default(), &settings, &open(&none, 500, None, 0)).unwrap();
+    assert_eq!((full.now_serving, full.bound), (10, Bound::Cap));
+    let turns = told(&[0, 1, 2], 3, 500, &full);
+    assert_eq!(
+        super::advance(&full, &settings, &open(&turns, 500, None, 200)),
+        None,
+        "taken up is not freed"
+    );
+    let bought = told(&[0, 1, 2], 1, 500, &full);
+    let next = super::advance(&full, &settings, &open(&bought, 500, None, 200)).unwrap();
+    assert_eq!((next.now_serving, next.bound), (12, Bound::Cap), "two have bought");
+    let turns = told(&[0, 1, 2], 1, 500, &next);
+    let later = super::advance(&next, &settings, &open(&turns, 500, None, 60_100)).unwrap();
+    assert_eq!((later.expired_through, later.now_serving), (10, 19), "l1: of 10, 7 did not come");
+    let lower = Settings { max_active: Some(3), ..settings };
+    let turns = told(&[], 1, 500, &later);
+    let held = super::advance(&later, &lower, &open(&turns, 500, None, 60_200)).unwrap_or(later);
+    assert_eq!((held.now_serving, held.bound), (19, Bound::Cap), "a lowered cap takes nothing back");
+    let free = Settings { max_active: None, ..settings };
+    let freed = super::advance(&held, &free, &open(&turns, 500, None, 60_300)).unwrap();
+    assert_eq!((freed.now_serving, freed.bound), (500, Bound::Line));
+}
+
+#[test]
+fn the_stock_bounds_who_is_after_it() {
+    let settings = Settings { over_admission_micros: Some(1_500_000), ..settings(60_000, 1_000) };
+    let none = Turns::new(1);
+    let first = AdmissionRecord::default();
+    let unknown = super::advance(&first, &settings, &open(&none, 500, None, 0)).unwrap();
+    assert_eq!((unknown.now_serving, unknown.bound), (0, Bound::Stock), "unknown stock is no stock");
+    let record = super::advance(&first, &settings, &open(&none, 500, Some(10), 0)).unwrap();
+    assert_eq!((record.now_serving, record.bound), (15, Bound::Stock));
+    let known = AdmissionRecord { no_show_micros: 250_000, ..first.clone() };
+    let more = super::advance(&known, &settings, &open(&none, 500, Some(10), 0)).unwrap();
+    assert_eq!(more.now_serving, 20, "three of four come");
+    let holding = told(&[0, 1, 2, 3], 4, 500, &record);
+    assert_eq!(super::advance(&record, &settings, &open(&holding, 500, Some(10), 200)), None);
+    let sold = told(&[0, 1, 2, 3], 0, 500, &record);
+    assert_eq!(super::advance(&record, &settings, &open(&sold, 500, Some(6), 200)), None, "11 for 6");
+    let returned = super::advance(&record, &settings, &open(&sold, 500, Some(20), 200)).unwrap();
+    assert_eq!(returned.now_serving, 15 + 19);
+}
+
+#[test]
+fn no_shows_are_measured_smoothed_and_bounded() {
+    assert_eq!(smoothed(123, &Ended { left: 9, ..Ended::default() }), 123, "whoever left says nothing");
+    let all_missed = Ended { missed: 200, ..Ended::default() };
+    assert_eq!(smoothed(0, &all_missed), 500_000);
+    assert_eq!(smoothed(900_000, &Ended { missed: 1_000_000, ..Ended::default() }), 900_000);
+    let mut share = 0;
+    for _ in 0..100 {
+        share = smoothed(share, &Ended { redeemed: 14, missed: 6, left: 1 });
+    }
+    assert!((290_000..=300_000).contains(&share), "{share}");
+    assert!(
+        smoothed(share, &Ended { missed: 2, ..Ended::default() }) < share + 8_000,
+        "one tick decides nothing"
+    );
+}
+
+#[test]
+fn each_phase_names_its_bound() {
+    let (none, settings) = (Turns::new(1), settings(600, 10));
+    for (phase, bound) in [
+        (Phase::Scheduled, Bound::NotOpen),
+        (Phase::DoorsOpen, Bound::NotOpen),
+        (Phase::Paused, Bound::Pause),
+        (Phase::SoldOut, Bound::Stock),
+        (Phase::Closed, Bound::Closed),
+        (Phase::Open, Bound::Rate),
+    ] {
+        let scene = Scene { now: at_ms(0), phase, total: 50, turns: &none, winnable: None };
+        let next = super::advance(&AdmissionRecord::default(), &settings, &scene);
+        assert_eq!(next.map_or(Bound::NotOpen, |next| next.bound), bound, "{phase:?}");
+    }
+}
+
+#[test]
+fn what_can_be_won_is_what_is_free_within_the_limit_and_what_may_return() {
+    let item = |available, held| lockgate_shared::gate::ItemStock {
+        item: "phone".parse().unwrap(),
+        stock: 100,
+        available,
+        held,
+        sold: 100 - available - held,
+    };
+    let stock =
+        |total_left| StockSnapshot { items: vec![item(30, 5), item(20, 1)], total_left, holders: vec![] };
+    assert_eq!(winnable(&stock(None)), 56);
+    assert_eq!(winnable(&stock(Some(10))), 16);
+    assert_eq!(winnable(&stock(Some(0))), 6);
+}
+
+#[test]
+fn a_clock_that_was_set_shortens_no_turn_and_gives_no_permits() {
+    let settings = settings(6_000, 100);
+    let record = tick(&AdmissionRecord::default(), &settings, true, 1_000, 0);
+    for step_ms in [3_600_000, -3_600_000] {
+        let shifted = record.shifted(step_ms * 1_000);
+        let next = tick(&shifted, &settings, true, 1_000, step_ms + 200);
+        assert_eq!((next.now_serving, next.expired_through), (120, 0), "{step_ms}");
+        let left = next.turn_expires_at(100, 60).unwrap().micros() - at_ms(step_ms).micros();
+        assert!((60_000_000..=60_600_000).contains(&left), "{left}");
+        assert_eq!(tick(&next, &settings, true, 1_000, step_ms + 60_300).expired_through, 100);
+    }
+}
+
+#[test]
+fn p3_the_pace_is_what_was_reached_lately() {
+    let settings = Settings { max_active: Some(100), ..settings(60_000, 1_000) };
+    let none = Turns::new(1);
+    let record =
+        super::advance(&AdmissionRecord::default(), &settings, &open(&none, 5_000, None, 0)).unwrap();
+    assert_eq!(record.pace_per_minute(at_ms(1_000), 60), 100);
+    let later = super::advance(&record, &settings, &open(&none, 5_000, None, 60_500)).unwrap();
+    assert_eq!((later.now_serving, later.pace_per_minute(at_ms(61_000), 60)), (200, 100));
+    let paused = tick(&later, &settings, false, 5_000, 130_000);
+    assert_eq!(paused.pace_per_minute(at_ms(130_000), 60), 0, "nothing moves");
 }
