@@ -23,11 +23,13 @@ const VISIBLE: [&str; 10] = [
 const LINES_MAX: usize = 500;
 
 /// Rules that never read a clock, a random generator, a store or a socket.
-const PURE: [&str; 10] = [
+const PURE: [&str; 12] = [
     "waiting-room/src/phase.rs",
     "waiting-room/src/place.rs",
     "waiting-room/src/numbering.rs",
-    "waiting-room/src/admission.rs",
+    "waiting-room/src/admission/mod.rs",
+    "waiting-room/src/admission/record.rs",
+    "waiting-room/src/admission/turns.rs",
     "stock-gate/src/stock.rs",
     "stock-gate/src/hold.rs",
     "checkout/src/order/decide.rs",
