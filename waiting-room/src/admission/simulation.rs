@@ -309,3 +309,32 @@ fn l6_rate_burst_and_pause_change_in_the_middle_and_nothing_is_made_up() {
     }
     println!("{bound} called");
 }
+
+#[test]
+fn a_tick_over_64_lanes_and_a_million_waiting_does_nothing_for_each_of_them() {
+    let (lanes, total) = (64u16, 1_000_000u64);
+    let settings =
+        Settings { rate_per_minute: 120_000, burst: 2_000, turn_seconds: 120, ..Settings::default() };
+    let settings = Settings { max_active: Some(50_000), over_admission_micros: Some(1_500_000), ..settings };
+    let (mut numbering, mut turns) = (crate::numbering::Numbering::new(lanes), Turns::new(lanes));
+    let mut counts = vec![Some(total / u64::from(lanes)); usize::from(lanes)];
+    let mut record = AdmissionRecord::default();
+    let (mut spent, ticks) = (std::time::Duration::ZERO, 100u64);
+    for tick in 0..ticks {
+        let redeemed: Vec<u64> = (tick * 6..tick * 6 + 6).collect();
+        let report = crate::store::LaneReport { newly_redeemed: redeemed, active: 30, ..Default::default() };
+        let reports = vec![Some(report); usize::from(lanes)];
+        let started = std::time::Instant::now();
+        turns.survey(&reports);
+        numbering.append(&numbering.next_row(&counts).unwrap()).unwrap();
+        turns.settle(&numbering, record.expired_through, record.now_serving);
+        let now = Timestamp::from_micros(1_800_000_000_000_000 + tick as i64 * 200_000);
+        let total = numbering.total();
+        let scene = Scene { now, phase: Phase::Open, total, turns: &turns, winnable: Some(20_000) };
+        record = advance(&record, &settings, &scene).unwrap();
+        spent += started.elapsed();
+        counts = counts.iter().map(|count| count.map(|count| count + 5)).collect();
+    }
+    println!("{:?} a tick (unoptimised where the tests are)", spent / u32::try_from(ticks).unwrap());
+    assert!(record.now_serving > 20_000 && numbering.total() > total, "{record:?}");
+}
