@@ -34,10 +34,11 @@ const TICK: Duration = Duration::from_millis(200);
 const IDLE_TICK: Duration = Duration::from_secs(1);
 /// How often the gate is asked for the stock of a sale that is on.
 const STOCK_TICK: Duration = Duration::from_millis(500);
-/// Life of the lease: after this much silence another process takes over.
-const LEASE_MS: u64 = 2_000;
+/// Life of the lease: after this much silence another process takes over. Two losses in a row stay below the 3 s for
+/// which the line may stand still; whoever loses the lease for nothing costs a tick.
+const LEASE_MS: u64 = 1_200;
 /// The lease is renewed when it is this old.
-const RENEW_AFTER: Duration = Duration::from_millis(500);
+const RENEW_AFTER: Duration = Duration::from_millis(300);
 /// A clock that differs by this much from the steady one was set; less is drift, or a process that was held up.
 const CLOCK_STEP_MICROS_MIN: u64 = 1_000_000;
 /// Most rows one step writes: after a loss, the rest follows with the next steps.

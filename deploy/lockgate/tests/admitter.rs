@@ -277,6 +277,7 @@ async fn l7_killed_and_frozen_admitters_neither_stop_the_line_nor_admit_twice() 
     while started.elapsed() < lasts {
         sleep(Duration::from_millis(rng.random_range(200..1_500))).await;
         let Some(leader) = fleet.admitter(&mut store).await else { continue };
+        let before = store.record().await["now_serving"].as_u64();
         if rng.random_bool(0.5) {
             fleet.replace(leader).await;
             kills += 1;
@@ -286,6 +287,9 @@ async fn l7_killed_and_frozen_admitters_neither_stop_the_line_nor_admit_twice() 
             signal(&fleet.rooms[leader], "-CONT");
             freezes += 1;
         }
+        // One loss at a time: the next admitter has moved the line before it is lost too.
+        eventually("the line goes on", 10, async || store.record().await["now_serving"].as_u64() > before)
+            .await;
     }
     line.stop.store(true, Ordering::SeqCst);
     let seen = observer.await.unwrap();

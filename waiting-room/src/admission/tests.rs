@@ -249,7 +249,7 @@ fn the_stock_bounds_who_is_after_it() {
     assert_eq!((unknown.now_serving, unknown.bound), (0, Bound::Stock), "unknown stock is no stock");
     let record = super::advance(&first, &settings, &open(&none, 500, Some(10), 0)).unwrap();
     assert_eq!((record.now_serving, record.bound), (15, Bound::Stock));
-    let known = AdmissionRecord { no_show_micros: 250_000, ..first.clone() };
+    let known = AdmissionRecord { no_show_micros: 250_000, ..first };
     let more = super::advance(&known, &settings, &open(&none, 500, Some(10), 0)).unwrap();
     assert_eq!(more.now_serving, 20, "three of four come");
     let holding = told(&[0, 1, 2, 3], 4, 500, &record);
