@@ -2,7 +2,11 @@
 //!
 //! Pure code takes a `Timestamp`; nothing below an app reads a clock itself.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -102,6 +106,12 @@ impl<'de> Deserialize<'de> for Timestamp {
 pub trait Clock: Send + Sync + 'static {
     /// The present moment.
     fn now(&self) -> Timestamp;
+
+    /// Time since some fixed moment, as a clock tells it that nobody sets: against it a step of [`Clock::now`]
+    /// shows. Where there is no such clock, time itself, which shows none.
+    fn steady(&self) -> Duration {
+        self.now().since(Timestamp::default())
+    }
 }
 
 /// The machine's clock.
@@ -111,6 +121,11 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(jiff::Timestamp::now().as_microsecond())
+    }
+
+    fn steady(&self) -> Duration {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed()
     }
 }
 

@@ -43,24 +43,38 @@ pub fn other_ring() -> KeyRing {
 
 /// A clock that moves only when told.
 #[derive(Clone, Debug)]
-pub struct ManualClock(Arc<AtomicI64>);
+pub struct ManualClock {
+    now: Arc<AtomicI64>,
+    steps: Arc<AtomicI64>,
+}
 
 impl ManualClock {
     /// Standing at `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
-        Self(Arc::new(AtomicI64::new(now.micros())))
+        Self { now: Arc::new(AtomicI64::new(now.micros())), steps: Arc::default() }
     }
 
-    /// Moves on (or back, for a clock step).
+    /// Moves on (or back).
     pub fn advance_ms(&self, ms: i64) {
-        self.0.fetch_add(ms * 1_000, Ordering::SeqCst);
+        self.now.fetch_add(ms * 1_000, Ordering::SeqCst);
+    }
+
+    /// Sets the clock by `ms`, while no time passes.
+    pub fn step_ms(&self, ms: i64) {
+        self.steps.fetch_add(ms * 1_000, Ordering::SeqCst);
+        self.advance_ms(ms);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+        Timestamp::from_micros(self.now.load(Ordering::SeqCst))
+    }
+
+    fn steady(&self) -> Duration {
+        let passed = self.now.load(Ordering::SeqCst) - self.steps.load(Ordering::SeqCst);
+        Duration::from_micros(u64::try_from(passed).unwrap_or(0))
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    admission::{Settings, advance},
+    admission::{AdmissionRecord, Bound, Scene, Settings, Turns, advance, winnable},
     app::App,
     draw::{
         Draw, Table,
@@ -27,7 +27,8 @@ use crate::{
     eligibility::Verifier,
     follow::Follower,
     phase::{Phase, phase},
-    snapshot::LiveSale,
+    purchases,
+    snapshot::{Figures, LiveSale},
     store::{Advanced, Move, Recorded},
 };
 
@@ -37,10 +38,13 @@ const TICK: Duration = Duration::from_millis(200);
 const IDLE_TICK: Duration = Duration::from_secs(1);
 /// How often the gate is asked for the stock of a sale that is on.
 const STOCK_TICK: Duration = Duration::from_millis(500);
-/// Life of the lease: after this much silence another process takes over.
-const LEASE_MS: u64 = 2_000;
+/// Life of the lease: after this much silence another process takes over. Two losses in a row stay below the 3 s for
+/// which the line may stand still; whoever loses the lease for nothing costs a tick.
+const LEASE_MS: u64 = 1_200;
 /// The lease is renewed when it is this old.
-const RENEW_AFTER: Duration = Duration::from_millis(500);
+const RENEW_AFTER: Duration = Duration::from_millis(300);
+/// A clock that differs by this much from the steady one was set; less is drift, or a process that was held up.
+const CLOCK_STEP_MICROS_MIN: u64 = 1_000_000;
 /// Most rows one step writes: after a loss, the rest follows with the next steps.
 const ROWS_PER_STEP_MAX: usize = 500;
 
@@ -59,6 +63,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
             if known.insert(sale.definition.id.clone()) {
                 loops.spawn(Admitter::new(Arc::clone(&app), sale).run());
                 loops.spawn(watch_stock(Arc::clone(&app), sale.definition.id.clone()));
+                loops.spawn(purchases::follow(Arc::clone(&app), sale.definition.id.clone()));
             }
         }
         // A loop ends only by a defect. Then all start again: one sale must not stand still unnoticed.
@@ -108,6 +113,11 @@ pub(crate) struct Admitter {
     patience: Patience,
     /// When the last survey was begun, and whether a lane did not answer it.
     surveyed: (Timestamp, bool),
+    turns: Turns,
+    /// The clock and the steady clock when the line was last followed.
+    followed_at: Option<(Timestamp, Duration)>,
+    /// By how much the clock was set and the record not yet, in microseconds.
+    clock_step: i64,
     lease: Option<Lease>,
     is_lost: bool,
 }
@@ -126,6 +136,9 @@ impl Admitter {
             follower: Follower::new(sale.definition.lanes),
             patience: Patience::default(),
             surveyed: (Timestamp::default(), true),
+            turns: Turns::new(sale.definition.lanes),
+            followed_at: None,
+            clock_step: 0,
             sale: Arc::clone(sale),
             app,
             lease: None,
@@ -157,7 +170,9 @@ impl Admitter {
             }
             Err(_) => {}
         }
+        // Once more: the draw may have been made just now, by this process.
         self.compute_draw().await;
+        self.settle();
         let now = self.app.parts.clock.now();
         self.measure();
         self.live.publish(Arc::clone(&self.sale), Arc::clone(&self.verifier), &self.follower, now);
@@ -181,30 +196,55 @@ impl Admitter {
         }
     }
 
+    /// Notes what operators see of the line.
     fn measure(&self) {
-        let sale = self.sale.definition.id.to_string();
         let record = self.follower.record();
-        let entered = self.follower.entered();
-        metrics::gauge!("lockgate_line_entered", "sale" => sale.clone()).set(entered as f64);
-        metrics::gauge!("lockgate_line_now_serving", "sale" => sale.clone()).set(record.now_serving as f64);
-        let leads = if self.lease.is_some() { 1.0 } else { 0.0 };
-        metrics::gauge!("lockgate_line_admitter", "sale" => sale).set(leads);
+        let figures = Figures {
+            active: self.turns.active(),
+            pending_turns: self.turns.pending(record.expired_through, record.now_serving),
+            winnable: self.live.stock().as_deref().map(winnable),
+            leads: self.lease.is_some(),
+        };
+        let sale = self.sale.definition.id.to_string();
+        let show = |name: &'static str, value: f64| metrics::gauge!(name, "sale" => sale.clone()).set(value);
+        show("lockgate_line_entered", self.follower.entered() as f64);
+        show("lockgate_line_now_serving", record.now_serving as f64);
+        show("lockgate_line_active", figures.active as f64);
+        show("lockgate_line_pending_turns", figures.pending_turns as f64);
+        show("lockgate_line_no_show_share", record.no_show_share());
+        show("lockgate_line_admitter", if figures.leads { 1.0 } else { 0.0 });
+        for bound in Bound::ALL {
+            let is_it = if record.bound == bound { 1.0 } else { 0.0 };
+            metrics::gauge!("lockgate_line_bound", "sale" => sale.clone(), "by" => bound.as_str()).set(is_it);
+        }
+        self.live.note_figures(figures);
     }
 
     async fn follow_and_advance(&mut self) -> Result<(), StoreError> {
         let id = &self.sale.definition.id;
-        let left_read = self.follower.left_read().to_vec();
-        let begun_at = self.app.parts.clock.now();
+        let (read, now) = (self.turns.read(), self.app.parts.clock.now());
         let (recorded, reports) = tokio::join!(
             read_record(&self.app, id, self.follower.rows_from()),
-            self.app.parts.store.survey(id, &left_read),
+            self.app.parts.store.survey(id, &read, now),
         );
         self.live.note_survey(&reports);
         self.follower.survey(&reports);
-        self.surveyed = (begun_at, reports.iter().any(Option::is_none));
+        self.surveyed = (now, reports.iter().any(Option::is_none));
+        self.turns.survey(&reports);
         self.absorb(recorded?);
+        self.compute_draw().await;
+        self.settle();
         self.renew_lease().await?;
-        self.advance(self.app.parts.clock.now()).await
+        self.advance().await
+    }
+
+    /// By how much the clock was set since it was last looked at, in microseconds; 0 for what may be chance.
+    fn clock_set_by(&mut self, now: Timestamp) -> i64 {
+        let steady = self.app.parts.clock.steady();
+        let Some((then, steady_then)) = self.followed_at.replace((now, steady)) else { return 0 };
+        let passed = i64::try_from(steady.saturating_sub(steady_then).as_micros()).unwrap_or(i64::MAX);
+        let step = now.micros().saturating_sub(then.micros()).saturating_sub(passed);
+        if step.unsigned_abs() < CLOCK_STEP_MICROS_MIN { 0 } else { step }
     }
 
     fn absorb(&mut self, recorded: Recorded) {
@@ -215,6 +255,12 @@ impl Admitter {
         } else if self.follower.store_is_behind() && !was_behind {
             tracing::warn!(%sale, "the store has lost its last writes; what was shown stands and is put back");
         }
+    }
+
+    /// Brings the turns to the numbers that are given, drawn ones too.
+    fn settle(&mut self) {
+        let record = self.follower.record();
+        self.turns.settle(&self.follower.numbers(), record.expired_through, record.now_serving);
     }
 
     async fn renew_lease(&mut self) -> Result<(), StoreError> {
@@ -229,11 +275,19 @@ impl Admitter {
     }
 
     /// **advance**: moves the record and appends rows, if this process holds the lease and anything moves.
-    async fn advance(&mut self, now: Timestamp) -> Result<(), StoreError> {
+    async fn advance(&mut self) -> Result<(), StoreError> {
+        let now = self.app.parts.clock.now();
+        let set_by = self.clock_set_by(now);
+        self.clock_step = self.clock_step.saturating_add(set_by);
         // Without the lease too: whoever takes over has waited for a silent lane as long as the one before.
         let draw = self.next_draw(now);
-        let Some(lease) = self.lease else { return Ok(()) };
-        if !self.fold(lease).await? {
+        let Some(lease) = self.lease else {
+            // The turns are told by the clock of whoever leads.
+            self.clock_step = 0;
+            return Ok(());
+        };
+        // Nobody is called by numbers that are not known here: who of them has left, or came, could not be told.
+        if self.follower.undrawn().is_some() || !self.fold(lease).await? {
             return Ok(());
         }
         let Some(step) = self.step(lease.fence, draw, now) else {
@@ -241,6 +295,7 @@ impl Admitter {
         };
         match self.app.parts.store.advance(&self.sale.definition.id, &step).await? {
             Advanced::Advanced => {
+                self.clock_step = 0;
                 let rows_total = self.follower.stored().1 + step.rows.len();
                 let from = self.follower.rows_from();
                 if from == self.follower.stored().1 {
@@ -289,6 +344,11 @@ impl Admitter {
         let mut base = follower.record().restored_over(stored);
         let is_news = draw.is_some();
         base.draw = draw.or(base.draw);
+        if self.clock_step != 0 {
+            let (sale, micros) = (&self.sale.definition.id, self.clock_step);
+            tracing::warn!(%sale, micros, "the clock was set; turns keep the time they have left");
+            base = base.shifted(micros);
+        }
         // What the store lost comes first, in its old order; then what is new.
         let mut rows: Vec<Vec<u64>> =
             follower.numbering().counts_from(stored_rows).map(<[u64]>::to_vec).collect();
@@ -296,17 +356,20 @@ impl Admitter {
         rows.extend(next_row(&self.sale.definition, base.draw.as_ref(), numbering, counts));
         rows.truncate(ROWS_PER_STEP_MAX);
         let total = rows.last().map_or(follower.numbering().total(), |row| row.iter().sum());
-        let admission = &self.sale.definition.admission;
-        let settings = Settings {
-            rate_per_minute: admission.rate_per_minute,
-            burst: admission.burst,
-            turn_seconds: admission.turn_seconds,
+        let settings = Settings::from(&self.sale.definition.admission);
+        let stock = self.live.stock();
+        let scene = Scene {
+            now,
+            phase: self.phase(now),
+            total,
+            turns: &self.turns,
+            winnable: stock.as_deref().map(winnable),
         };
-        let record = match advance(&base, &settings, self.phase(now).admits(), total, now) {
+        let record = match advance(&base, &settings, &scene) {
             Some(record) => record,
-            None if is_news || follower.store_is_behind() || !rows.is_empty() => {
+            None if is_news || follower.store_is_behind() || !rows.is_empty() || self.clock_step != 0 => {
                 let version = base.version.saturating_add(1);
-                crate::admission::AdmissionRecord { version, ..base }
+                AdmissionRecord { version, ..base }
             }
             None => return None,
         };

@@ -9,6 +9,7 @@ use lockgate_shared::{
     admission_token::{Admission, AdmissionToken},
     catalog::{Catalog, StoredSale},
     clock::{Clock, Timestamp},
+    events::EventLog,
     gate::GateClient,
     ids::{AccountHash, SaleId},
     keys::KeyRing,
@@ -49,6 +50,8 @@ pub struct AppParts {
     pub ring: Arc<KeyRing>,
     /// The stock gate, asked only for counts.
     pub gate: GateClient,
+    /// What happened at the gate: who has bought.
+    pub events: Arc<dyn EventLog>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// The address shoppers use, without a slash at its end.
@@ -386,7 +389,8 @@ fn account_hash(key: &[u8; 32], purpose: &[u8], name: &[u8]) -> AccountHash {
     AccountHash::from_bytes(bytes)
 }
 
-fn lane_of(key: &[u8; 32], account: AccountHash, lanes: u16) -> u16 {
+/// The lane of an account.
+pub(crate) fn lane_of(key: &[u8; 32], account: AccountHash, lanes: u16) -> u16 {
     let [a, b, c, d, e, f, g, h, ..] = keyed_hash(key, &[account.as_bytes()]);
     let lane = u64::from_be_bytes([a, b, c, d, e, f, g, h]) % u64::from(lanes.max(1));
     u16::try_from(lane).unwrap_or(0)

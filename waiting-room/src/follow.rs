@@ -22,7 +22,6 @@ pub struct Follower {
     table: Option<(Draw, Arc<Table>)>,
     /// What the last surveys counted, per lane.
     counts: Vec<Option<u64>>,
-    left_read: Vec<u64>,
     /// What the store held when it was last read.
     stored: (AdmissionRecord, usize),
     /// Rows the store had folded away then.
@@ -44,7 +43,6 @@ impl Follower {
             record: Arc::default(),
             table: None,
             counts: vec![None; usize::from(lanes)],
-            left_read: vec![0; usize::from(lanes)],
             stored: Default::default(),
             stored_rows_first: 0,
             behind: 0,
@@ -94,12 +92,6 @@ impl Follower {
         &self.counts
     }
 
-    /// How far each lane's log of given-up places is read.
-    #[must_use]
-    pub fn left_read(&self) -> &[u64] {
-        &self.left_read
-    }
-
     /// Entries in all, numbered or not.
     #[must_use]
     pub fn entered(&self) -> u64 {
@@ -145,7 +137,6 @@ impl Follower {
         for (lane, report) in reports.iter().enumerate() {
             if let Some(report) = report {
                 self.counts[lane] = Some(report.count.max(self.counts[lane].unwrap_or(0)));
-                self.left_read[lane] = report.left_read;
             }
         }
     }
@@ -231,8 +222,8 @@ mod tests {
     fn rows_and_record_are_followed() {
         let mut follower = followed();
         assert_eq!((follower.numbering().total(), follower.record().now_serving), (7, 4));
-        follower.survey(&[Some(LaneReport { count: 9, newly_left: vec![1], left_read: 1 }), None]);
-        assert_eq!((follower.entered(), follower.left_read()), (12, &[1, 0][..]));
+        follower.survey(&[Some(LaneReport { count: 9, ..LaneReport::default() }), None]);
+        assert_eq!(follower.entered(), 12);
         follower.survey(&[None, Some(LaneReport { count: 1, ..LaneReport::default() })]);
         assert_eq!(follower.entered(), 12, "a lane that lost entries keeps what was numbered");
     }

@@ -13,6 +13,7 @@
 //! | the verifiable lottery | [`draw`] |
 //! | the loops that move it (advance), and how a process follows | [`admitter`], [`follow`] |
 //! | how calls that wait at the same moment travel together | `calls`, `coalesce` |
+//! | who has bought, and is no longer active | [`purchases`] |
 //! | what every process keeps ready to answer from | [`snapshot`] |
 //! | bytes that are the same for everyone | [`prepared`] |
 //! | the shop's word that an account may enter | [`eligibility`] |
@@ -38,6 +39,7 @@ pub mod pages;
 pub mod phase;
 pub mod place;
 pub mod prepared;
+pub mod purchases;
 pub mod refusal;
 pub mod snapshot;
 pub mod store;

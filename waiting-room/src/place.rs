@@ -3,7 +3,7 @@
 use lockgate_shared::{clock::Timestamp, sale::SaleDefinition};
 
 use crate::{
-    admission::AdmissionRecord,
+    admission::{AdmissionRecord, Bound},
     draw::is_lottery,
     phase::Phase,
     store::{Seat, SeatState},
@@ -151,10 +151,18 @@ impl Standing<'_> {
         }
     }
 
-    /// What the rate takes to reach the number.
+    /// What it takes to reach the number: by the rate, or by what was reached lately while the cap or the stock
+    /// holds the line.
     fn wait_micros(&self) -> Option<u64> {
         let steps = self.number?.saturating_sub(self.record.now_serving);
-        let rate = self.definition.admission.rate_per_minute;
+        let admission = &self.definition.admission;
+        let rate = match self.record.bound {
+            Bound::Cap | Bound::Stock => {
+                let pace = self.record.pace_per_minute(self.now, admission.turn_seconds);
+                pace.min(admission.rate_per_minute)
+            }
+            _ => admission.rate_per_minute,
+        };
         steps.saturating_mul(60_000_000).checked_div(rate)
     }
 
@@ -226,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        admission::{Settings, advance},
+        admission::{Scene, Settings, Turns, advance},
         store::Right,
     };
 
@@ -236,8 +244,11 @@ mod tests {
 
     /// A line of 1,000 that has admitted 100 at the opening, at 100 per second.
     fn record(sale: &SaleDefinition) -> AdmissionRecord {
-        let settings = Settings { rate_per_minute: 6_000, burst: 100, turn_seconds: 120 };
-        advance(&AdmissionRecord::default(), &settings, true, 1_000, sale.opens_at).unwrap()
+        let settings =
+            Settings { rate_per_minute: 6_000, burst: 100, turn_seconds: 120, ..Settings::default() };
+        let (turns, now) = (Turns::new(1), sale.opens_at);
+        let scene = Scene { now, phase: Phase::Open, total: 1_000, turns: &turns, winnable: None };
+        advance(&AdmissionRecord::default(), &settings, &scene).unwrap()
     }
 
     fn with_rate(mut sale: SaleDefinition) -> SaleDefinition {

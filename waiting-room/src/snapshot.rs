@@ -33,6 +33,20 @@ pub struct LiveSale {
     snapshot: ArcSwap<Snapshot>,
     left: RwLock<LeftSeats>,
     stock: ArcSwapOption<StockSnapshot>,
+    figures: ArcSwap<Figures>,
+}
+
+/// What operators see of a line besides its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// People who hold the right to check out and have not bought.
+    pub active: u64,
+    /// Turns that are on and not yet taken up.
+    pub pending_turns: u64,
+    /// Units that can still be won; `None` while the gate has not said.
+    pub winnable: Option<u64>,
+    /// Whether this process moves the line.
+    pub leads: bool,
 }
 
 /// Places known to be given up: sorted seqs, per lane.
@@ -103,6 +117,7 @@ impl LiveSale {
             snapshot: ArcSwap::from_pointee(snapshot),
             left: RwLock::new(left),
             stock: ArcSwapOption::empty(),
+            figures: ArcSwap::default(),
         }
     }
 
@@ -146,6 +161,17 @@ impl LiveSale {
     /// Remembers what the gate says of the stock.
     pub fn note_stock(&self, stock: StockSnapshot) {
         self.stock.store(Some(Arc::new(stock)));
+    }
+
+    /// What operators see.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        **self.figures.load()
+    }
+
+    /// Remembers what operators see.
+    pub fn note_figures(&self, figures: Figures) {
+        self.figures.store(Arc::new(figures));
     }
 
     /// Builds the next snapshot and serves it from now on.

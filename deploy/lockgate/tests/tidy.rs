@@ -24,7 +24,7 @@ const VISIBLE: [&str; 10] = [
 const LINES_MAX: usize = 500;
 
 /// Rules that never read a clock, a random generator, a store or a socket.
-const PURE: [&str; 22] = [
+const PURE: [&str; 24] = [
     "waiting-room/src/draw.rs",
     "waiting-room/src/draw/due.rs",
     "waiting-room/src/draw/record.rs",
@@ -32,7 +32,9 @@ const PURE: [&str; 22] = [
     "waiting-room/src/phase.rs",
     "waiting-room/src/place.rs",
     "waiting-room/src/numbering.rs",
-    "waiting-room/src/admission.rs",
+    "waiting-room/src/admission/mod.rs",
+    "waiting-room/src/admission/record.rs",
+    "waiting-room/src/admission/turns.rs",
     "stock-gate/src/stock.rs",
     "stock-gate/src/hold.rs",
     "checkout/src/order/decide.rs",

@@ -200,12 +200,6 @@ pub fn not_built_yet(sale: &SaleDefinition) -> Vec<SaleProblem> {
     if let Some(limit) = sale.abandoned_holds_limit {
         refuse("abandoned_holds_limit", limit.to_string(), "remove the key");
     }
-    if let Some(limit) = sale.admission.max_active {
-        refuse("admission.max_active", limit.to_string(), "remove the key");
-    }
-    if let Some(factor) = sale.admission.over_admission {
-        refuse("admission.over_admission", format!("{factor:?}"), "remove the key");
-    }
     problems
 }
 

@@ -175,8 +175,6 @@ fn refuses_what_is_not_built_yet_saying_so() {
     assert_refused(&[
         ("[admission]", "[proof_of_work]\ndifficulty = 50000\n[admission]", "proof_of_work", "remove"),
         ("lanes = 16", "abandoned_holds_limit = 1", "abandoned_holds_limit", "remove the key"),
-        ("burst = 2000", "max_active = 20000", "admission.max_active", "remove the key"),
-        ("burst = 2000", "over_admission = 1.5", "admission.over_admission", "1.5: is not built"),
     ]);
     let allowlist = problems(&changed("\"eligibility\"", "\"allowlist\""));
     assert_eq!(

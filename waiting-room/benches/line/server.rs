@@ -12,6 +12,7 @@ use lockgate_shared::{
     catalog::{Catalog, MemoryCatalog},
     clock::{Clock as _, SystemClock},
     edge::{layers::guard, serve::serve},
+    events::redis::RedisEventLog,
     gate::{AUDIENCE, GateClient, ItemStock, StockSnapshot},
     operator::OperatorKeys,
     sale::{EXAMPLE_TOML, EntryRule, SaleDefinition, parse_toml},
@@ -89,6 +90,7 @@ pub(crate) async fn app(redis_url: &str, sale: SaleDefinition) -> Arc<App> {
     let link = RedisLink::connect(redis_url, "bench:").await.unwrap();
     Arc::new(App::new(AppParts {
         catalog,
+        events: Arc::new(RedisEventLog::new(link.clone())),
         store: Arc::new(RedisStore::new(link)),
         ring,
         gate: GateClient::in_process(gate, signer, clock.clone()),

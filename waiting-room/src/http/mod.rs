@@ -54,7 +54,10 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/revoke", post(operator::revoke))
         .route("/operator/v1/sales/{sale}/message", post(operator::message))
         .route("/operator/v1/sales/{sale}/draw", post(draw::draw))
-        .route("/operator/v1/sales/{sale}/admission", patch(operator::admission))
+        .route(
+            "/operator/v1/sales/{sale}/admission",
+            patch(operator::admission).get(operator::show_admission),
+        )
         .with_state(app)
 }
 

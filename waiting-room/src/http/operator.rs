@@ -38,7 +38,25 @@ struct SaleView<'a> {
     waiting: u64,
     now_serving: u64,
     expired_through: u64,
+    admission: AdmissionView,
     created_at: Timestamp,
+}
+
+/// How people are let in, and why not faster.
+#[derive(Serialize)]
+struct AdmissionView {
+    rate_per_minute: u64,
+    burst: u64,
+    max_active: Option<u64>,
+    over_admission: Option<f64>,
+    turn_seconds: u64,
+    token_seconds: u64,
+    now_serving: u64,
+    active: u64,
+    pending_turns: u64,
+    no_show_share: f64,
+    winnable: Option<u64>,
+    bound_by: &'static str,
 }
 
 #[derive(Deserialize)]
@@ -54,7 +72,14 @@ struct AdmissionBody {
     burst: Option<u64>,
     turn_seconds: Option<u64>,
     token_seconds: Option<u64>,
-    max_active: Option<serde_json::Value>,
+    /// Left out: as it was. `null`: none.
+    #[serde(default, deserialize_with = "given")]
+    max_active: Option<Option<u64>>,
+}
+
+/// A field that is there, be it `null`.
+fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 type Answer = Result<Response, Problem>;
@@ -144,13 +169,21 @@ pub(super) async fn admission(
     request: Request<Body>,
 ) -> Answer {
     let body: AdmissionBody = read(&app, &id, request).await?;
-    if body.max_active.is_some() {
-        return Err(not_built("max_active", "a cap on active shoppers"));
-    }
     change(&app, &id, "admission", move |sale| {
         patch(&mut sale.definition.admission, &body);
     })
     .await
+}
+
+/// How people are let in at this moment, and why not faster.
+pub(super) async fn show_admission(
+    State(app): State<Arc<App>>,
+    SalePath(id): SalePath,
+    headers: HeaderMap,
+) -> Answer {
+    app.parts.operator_keys.authorize(&headers, Role::Viewer)?;
+    let sale = app.sale(&id)?;
+    Ok(private_json(StatusCode::OK, &admission_view(&app, &sale)))
 }
 
 fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody) {
@@ -161,6 +194,7 @@ fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody)
     let rate = body.rate_per_minute.unwrap_or(admission.rate_per_minute);
     admission.burst = body.burst.unwrap_or(if follows { second_of(rate) } else { admission.burst });
     admission.rate_per_minute = rate;
+    admission.max_active = body.max_active.unwrap_or(admission.max_active);
     admission.turn_seconds = body.turn_seconds.unwrap_or(admission.turn_seconds);
     admission.token_seconds = body.token_seconds.unwrap_or(admission.token_seconds);
 }
@@ -276,7 +310,28 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
         waiting: snapshot.status.waiting,
         now_serving: snapshot.record.now_serving,
         expired_through: snapshot.record.expired_through,
+        admission: admission_view(app, sale),
         created_at: sale.created_at,
+    }
+}
+
+fn admission_view(app: &App, sale: &Arc<StoredSale>) -> AdmissionView {
+    let live = app.live(sale);
+    let (figures, record) = (live.figures(), &live.snapshot().record);
+    let admission = &sale.definition.admission;
+    AdmissionView {
+        rate_per_minute: admission.rate_per_minute,
+        burst: admission.burst,
+        max_active: admission.max_active,
+        over_admission: admission.over_admission,
+        turn_seconds: admission.turn_seconds,
+        token_seconds: admission.token_seconds,
+        now_serving: record.now_serving,
+        active: figures.active,
+        pending_turns: figures.pending_turns,
+        no_show_share: record.no_show_share(),
+        winnable: figures.winnable,
+        bound_by: record.bound.as_str(),
     }
 }
 
@@ -285,11 +340,6 @@ fn invalid(problems: &[SaleProblem]) -> Problem {
     let detail = format!("The sale definition has {} problems. {}", problems.len(), words.join("; "));
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_sale", detail)
         .with("problems", serde_json::to_value(problems).unwrap_or_default())
-}
-
-fn not_built(field: &str, what: &str) -> Problem {
-    let detail = format!("This version does not have {what} yet. Leave `{field}` out.");
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_built_yet", detail)
 }
 
 fn apply_problem(error: ApplyError) -> Problem {

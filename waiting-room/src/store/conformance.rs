@@ -232,8 +232,9 @@ async fn leaving_is_final_and_logged_once(store: &dyn Store) {
     assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Left);
     assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Left);
     assert_eq!(redeem(store, &sale, redemption(1, 1, "j", 0, 0)).await, Redeemed::Left);
-    let reports = store.survey(&sale, &[0, 0]).await;
-    let expected = LaneReport { count: 3, newly_left: vec![1], left_read: 1 };
+    let reports = store.survey(&sale, &[LogsRead::default(); 2], at(0)).await;
+    let read = |left| LogsRead { left, redeemed: 0 };
+    let expected = LaneReport { count: 3, newly_left: vec![1], read: read(1), ..LaneReport::default() };
     assert_eq!(reports, [Some(expected), Some(LaneReport::default())]);
     assert_eq!(enter(store, &sale, shown(1, 1), view(0), 0).await, (3, true));
     assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Superseded);
@@ -242,10 +243,69 @@ async fn leaving_is_final_and_logged_once(store: &dyn Store) {
         Departure::Left,
         "the store had lost it"
     );
-    let report = store.survey(&sale, &[1]).await.remove(0).unwrap();
-    assert_eq!(report, LaneReport { count: 31, newly_left: vec![30], left_read: 2 });
-    let again = store.survey(&sale, &[5]).await.remove(0).unwrap();
+    let report = survey(store, &sale, read(1), 0).await;
+    let expected = LaneReport { count: 31, newly_left: vec![30], read: read(2), ..LaneReport::default() };
+    assert_eq!(report, expected);
+    let again = survey(store, &sale, read(5), 0).await;
     assert_eq!(again.newly_left, [1, 30], "a log shorter than what was read is read anew");
+}
+
+/// What one lane says.
+async fn survey(store: &dyn Store, sale: &SaleId, read: LogsRead, now: i64) -> LaneReport {
+    store.survey(sale, &[read], at(now)).await.remove(0).unwrap()
+}
+
+async fn whoever_redeems_is_active_until_it_ends(store: &dyn Store) {
+    let sale = sale("active");
+    for n in 0..5 {
+        enter(store, &sale, entry(n), view(0), 0).await;
+    }
+    for n in 0..4 {
+        redeem(store, &sale, redemption(n, u64::from(n), "j", i64::from(n), 0)).await;
+    }
+    redeem(store, &sale, redemption(0, 0, "j2", 5, 0)).await;
+    redeem(store, &sale, redemption(0, 0, "j3", 6, 1)).await;
+    let report = survey(store, &sale, LogsRead::default(), 6).await;
+    let read = LogsRead { left: 0, redeemed: 4 };
+    let expected =
+        LaneReport { count: 5, newly_redeemed: vec![0, 1, 2, 3], active: 4, read, ..LaneReport::default() };
+    assert_eq!(report, expected, "asking again, and after a revocation, is no second redemption");
+    assert_eq!(store.conclude(&sale, 0, &[account(1), account(4), account(9)]).await.unwrap(), 1);
+    assert_eq!(store.conclude(&sale, 0, &[account(1), account(1)]).await.unwrap(), 0, "once");
+    assert_eq!(store.conclude(&sale, 0, &[]).await.unwrap(), 0);
+    assert_eq!(store.conclude(&sale, 1, &[account(2)]).await.unwrap(), 0, "another lane");
+    let seat = store.seat(&sale, 0, account(1)).await.unwrap().unwrap();
+    assert_eq!(seat.state, SeatState::Admitted(right("j", 1, 0)), "the right itself stands");
+    redeem(store, &sale, redemption(1, 1, "j4", 7, 0)).await;
+    store.leave(&sale, 0, account(2), 2).await.unwrap();
+    let report = survey(store, &sale, read, 59).await;
+    assert_eq!((report.active, report.newly_redeemed, report.newly_left), (2, vec![], vec![2]));
+    assert_eq!(survey(store, &sale, read, 60).await.active, 1, "the end itself is over");
+    assert_eq!(survey(store, &sale, read, 63).await.active, 0);
+    assert_eq!(survey(store, &sale, read, 59).await.active, 2, "a clock that goes back finds them again");
+    let anew = survey(store, &sale, LogsRead { left: 1, redeemed: 9 }, 63).await;
+    assert_eq!((anew.newly_left, anew.newly_redeemed), (vec![], vec![0, 1, 2, 3]));
+}
+
+async fn rights_of_turns_that_come_together_are_noted_once_each(store: &dyn Store) {
+    let sale = sale("active-together");
+    let together = [
+        redemption(0, 0, "a", 0, 0),
+        redemption(1, 1, "b", 0, 0),
+        redemption(0, 0, "c", 1, 0),
+        redemption(0, 0, "d", 2, 1),
+        redemption(1, 2, "e", 3, 0),
+        redemption(1, 1, "f", 3, 0),
+    ];
+    store.redeem(&sale, 0, &together).await.unwrap();
+    let report = survey(store, &sale, LogsRead::default(), 3).await;
+    assert_eq!((report.newly_redeemed, report.active), (vec![0, 1, 2], 3));
+    assert_eq!(survey(store, &sale, report.read, 60).await.active, 1, "a new id does not move the end");
+    // Long after, the next right sweeps the ended ones away, whoever comes with it in one call.
+    let later = [redemption(3, 3, "g", 119, 0), redemption(4, 4, "h", 121, 0)];
+    store.redeem(&sale, 0, &later).await.unwrap();
+    let report = survey(store, &sale, report.read, 0).await;
+    assert_eq!((report.newly_redeemed, report.active), (vec![3, 4], 3), "of three ended rights one is kept");
 }
 
 async fn l7_only_the_holder_of_the_newest_lease_moves_the_record(store: &dyn Store) {
@@ -323,6 +383,8 @@ async fn suite(store: &dyn Store) {
     turns_that_come_together_are_redeemed_in_order(store).await;
     a_right_that_ran_out_is_not_renewed(store).await;
     leaving_is_final_and_logged_once(store).await;
+    whoever_redeems_is_active_until_it_ends(store).await;
+    rights_of_turns_that_come_together_are_noted_once_each(store).await;
     l7_only_the_holder_of_the_newest_lease_moves_the_record(store).await;
     rows_long_since_called_are_folded(store).await;
     k2_fifty_at_once_get_one_place(store).await;

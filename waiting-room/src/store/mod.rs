@@ -131,8 +131,21 @@ pub struct LaneReport {
     pub count: u64,
     /// Places given up since the last survey.
     pub newly_left: Vec<u64>,
-    /// How much of the lane's log of given-up places has been read with this.
-    pub left_read: u64,
+    /// Places whose turn was taken up since.
+    pub newly_redeemed: Vec<u64>,
+    /// Rights to check out that are live: given, not run out, not given up, not concluded by a purchase.
+    pub active: u64,
+    /// How much of the lane's logs has been read with this.
+    pub read: LogsRead,
+}
+
+/// How far the two logs of a lane are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogsRead {
+    /// Places given up.
+    pub left: u64,
+    /// Turns taken up.
+    pub redeemed: u64,
 }
 
 /// The sale's record and its newest numbering rows.
@@ -174,8 +187,10 @@ pub enum Advanced {
 
 /// Most rows one call reads.
 pub const ROWS_PER_CALL_MAX: usize = 1_000;
-/// Most given-up places one survey reads from a lane.
-pub const LEFT_PER_CALL_MAX: usize = 10_000;
+/// Most entries one survey reads from each log of a lane.
+pub const LOG_PER_CALL_MAX: usize = 10_000;
+/// Rights that ran out this long ago are no longer kept: clocks of processes differ by less.
+const RIGHTS_KEPT_SECONDS: i64 = 60;
 
 /// Keeps the line. Every verb is one atomic step in one lane or one sale.
 #[async_trait]
@@ -193,6 +208,7 @@ pub trait Store: Send + Sync {
 
     /// Exchanges turns of one lane for rights, in order: once per place, the same again afterwards. After a rise of
     /// the epoch the right gets the new id, and keeps its end. A place the store lost is taken from the ticket's word.
+    /// The first right of a place is noted in the lane's log.
     async fn redeem(
         &self,
         sale: &SaleId,
@@ -209,12 +225,16 @@ pub trait Store: Send + Sync {
         seq: u64,
     ) -> Result<Departure, StoreError>;
 
+    /// Ends the rights of accounts that have bought, as far as the cap on active shoppers goes: the right itself
+    /// stands. The answer says how many ended by this.
+    async fn conclude(&self, sale: &SaleId, lane: u16, accounts: &[AccountHash]) -> Result<u64, StoreError>;
+
     /// The account's place.
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError>;
 
-    /// Counts every lane and reads what was given up since; `left_read` has one position per lane. A lane that does
-    /// not answer is `None` and holds up nobody.
-    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>>;
+    /// Counts every lane and its live rights, and reads its logs on from `read`, which has one position per lane. A
+    /// lane that does not answer is `None` and holds up nobody.
+    async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>>;
 
     /// Takes or keeps the sale's admitter lease for `lease_ms`, by the store's clock. The answer is the fencing
     /// number, which rises whenever the lease is taken anew; `None` while somebody else has it.

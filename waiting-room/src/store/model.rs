@@ -1,7 +1,7 @@
 //! The model: the line in memory. Tests compare every back end with it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,8 +14,8 @@ use lockgate_shared::{
 };
 
 use super::{
-    Advanced, Departure, Entered, Entry, LEFT_PER_CALL_MAX, LaneReport, LaneView, Move, ROWS_PER_CALL_MAX,
-    Recorded, Redeemed, Redemption, Seat, SeatState, Store,
+    Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
+    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
     rules::{self, Entering, Redeeming},
 };
 use crate::admission::AdmissionRecord;
@@ -37,6 +37,9 @@ struct Lane {
     seats: HashMap<AccountHash, Seat>,
     next: u64,
     left: Vec<u64>,
+    redeemed: Vec<u64>,
+    /// Seq -> end of the right, in seconds.
+    rights: BTreeMap<u64, i64>,
 }
 
 #[derive(Default)]
@@ -61,11 +64,20 @@ impl Lane {
     fn redeem(&mut self, redemption: &Redemption) -> Redeemed {
         match rules::redeeming(self.seats.get(&redemption.account), redemption) {
             Redeeming::Answer(answer) => answer,
-            Redeeming::Write(right) => {
+            Redeeming::Write { right, is_first } => {
                 self.put(redemption.account, redemption.seq, SeatState::Admitted(right.clone()));
+                if is_first {
+                    self.note_right(redemption.seq, &right, redemption.now);
+                }
                 Redeemed::Admitted(right)
             }
         }
+    }
+
+    fn note_right(&mut self, seq: u64, right: &Right, now: Timestamp) {
+        self.rights.retain(|_, ends| *ends > now.seconds() - RIGHTS_KEPT_SECONDS);
+        self.rights.insert(seq, right.expires_at.seconds());
+        self.redeemed.push(seq);
     }
 
     fn put(&mut self, account: AccountHash, seq: u64, state: SeatState) -> Seat {
@@ -74,6 +86,15 @@ impl Lane {
         self.next = self.next.max(seq + 1);
         seat
     }
+}
+
+/// The log from `read` on, and how far it is read then. A log shorter than what was read is read anew.
+fn read_on(log: &[u64], read: u64) -> (Vec<u64>, u64) {
+    let from = usize::try_from(read).unwrap_or(usize::MAX);
+    let from = if from > log.len() { 0 } else { from };
+    let new: Vec<u64> = log[from..].iter().take(LOG_PER_CALL_MAX).copied().collect();
+    let read = (from + new.len()) as u64;
+    (new, read)
 }
 
 impl Model {
@@ -124,8 +145,20 @@ impl Store for Model {
             if writes {
                 lane.put(account, seq, SeatState::Left);
                 lane.left.push(seq);
+                lane.rights.remove(&seq);
             }
             departure
+        }))
+    }
+
+    async fn conclude(&self, sale: &SaleId, lane: u16, accounts: &[AccountHash]) -> Result<u64, StoreError> {
+        Ok(self.lane(sale, lane, |lane| {
+            let mut ended = 0;
+            for account in accounts {
+                let seq = lane.seats.get(account).map(|seat| seat.seq);
+                ended += u64::from(seq.is_some_and(|seq| lane.rights.remove(&seq).is_some()));
+            }
+            ended
         }))
     }
 
@@ -133,18 +166,17 @@ impl Store for Model {
         Ok(self.lane(sale, lane, |lane| lane.seats.get(&account).cloned()))
     }
 
-    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
-        let report = |(lane, read): (u16, &u64)| {
+    async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {
+        let report = |(lane, read): (u16, &LogsRead)| {
             self.lane(sale, lane, |lane| {
-                let from = usize::try_from(*read).unwrap_or(usize::MAX);
-                let from = if from > lane.left.len() { 0 } else { from };
-                let newly_left: Vec<u64> =
-                    lane.left[from..].iter().take(LEFT_PER_CALL_MAX).copied().collect();
-                let left_read = (from + newly_left.len()) as u64;
-                Some(LaneReport { count: lane.next, newly_left, left_read })
+                let (newly_left, left) = read_on(&lane.left, read.left);
+                let (newly_redeemed, redeemed) = read_on(&lane.redeemed, read.redeemed);
+                let active = lane.rights.values().filter(|ends| **ends > now.seconds()).count() as u64;
+                let read = LogsRead { left, redeemed };
+                Some(LaneReport { count: lane.next, newly_left, newly_redeemed, active, read })
             })
         };
-        (0..).zip(left_read).map(report).collect()
+        (0..).zip(read).map(report).collect()
     }
 
     async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {

@@ -12,8 +12,8 @@ use lockgate_shared::{
 use redis::Script;
 
 use super::{
-    Advanced, Departure, Entered, Entry, LEFT_PER_CALL_MAX, LaneReport, LaneView, Move, ROWS_PER_CALL_MAX,
-    Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
+    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
 };
 use crate::{
     admission::AdmissionRecord,
@@ -29,6 +29,7 @@ macro_rules! script {
 script!(ENTER, "redis/enter.lua");
 script!(REDEEM, "redis/redeem.lua");
 script!(LEAVE, "redis/leave.lua");
+script!(CONCLUDE, "redis/conclude.lua");
 script!(SURVEY, "redis/survey.lua");
 script!(LEASE, "redis/lease.lua");
 script!(RECORD, "redis/record.lua");
@@ -63,17 +64,28 @@ impl RedisStore {
         ["line", "rows"].map(|part| self.link.key(&format!("{{{sale}}}:{part}")))
     }
 
-    async fn survey_lane(&self, sale: &SaleId, lane: u16, read: u64) -> Result<LaneReport, StoreError> {
-        let keys = [self.lane_key(sale, lane, "next"), self.lane_key(sale, lane, "left")];
-        let args = [read.to_string(), LEFT_PER_CALL_MAX.to_string()];
-        let answer: Vec<String> = self.link.run("survey", &SURVEY, &keys, &args).await?;
-        let numbers: Option<Vec<u64>> = answer.iter().map(|text| text.parse().ok()).collect();
-        match numbers.as_deref() {
-            Some([count, left_read, left @ ..]) => {
-                Ok(LaneReport { count: *count, newly_left: left.to_vec(), left_read: *left_read })
-            }
-            _ => Err(unreadable("survey", &answer.join(" "))),
-        }
+    /// What the admitter has to know of turns: live rights, and the log of turns taken up.
+    fn right_keys(&self, sale: &SaleId, lane: u16) -> [String; 2] {
+        [self.lane_key(sale, lane, "rights"), self.lane_key(sale, lane, "redeemed")]
+    }
+
+    async fn survey_lane(
+        &self,
+        sale: &SaleId,
+        lane: u16,
+        read: LogsRead,
+        now: Timestamp,
+    ) -> Result<LaneReport, StoreError> {
+        let [rights, redeemed] = self.right_keys(sale, lane);
+        let keys = [self.lane_key(sale, lane, "next"), self.lane_key(sale, lane, "left"), redeemed, rights];
+        let args = [bytes(read.left), bytes(read.redeemed), bytes(LOG_PER_CALL_MAX), bytes(now.seconds())];
+        let answer: Vec<Vec<u64>> = self.link.run("survey", &SURVEY, &keys, &args).await?;
+        let [counts, left, redeemed] = <[Vec<u64>; 3]>::try_from(answer)
+            .map_err(|answer| unreadable("survey", &format!("{} parts", answer.len())))?;
+        let [count, active, left_read, redeemed_read] = <[u64; 4]>::try_from(counts)
+            .map_err(|counts| unreadable("survey", &format!("{} counts", counts.len())))?;
+        let read = LogsRead { left: left_read, redeemed: redeemed_read };
+        Ok(LaneReport { count, newly_left: left, newly_redeemed: redeemed, active, read })
     }
 }
 
@@ -178,8 +190,11 @@ impl Store for RedisStore {
         if redemptions.is_empty() {
             return Ok(Vec::new());
         }
-        let args: Vec<Vec<u8>> = redemptions.iter().flat_map(redeem_args).collect();
-        let keys = self.seat_keys(sale, lane);
+        let mut args = vec![bytes(RIGHTS_KEPT_SECONDS)];
+        args.extend(redemptions.iter().flat_map(redeem_args));
+        let [seats, next] = self.seat_keys(sale, lane);
+        let [rights, redeemed] = self.right_keys(sale, lane);
+        let keys = [seats, next, rights, redeemed];
         let answers: Vec<String> = self.link.run("redeem", &REDEEM, &keys, &args).await?;
         let redeemed: Option<Vec<Redeemed>> = answers.iter().map(|text| parse_redeemed(text)).collect();
         redeemed
@@ -195,7 +210,8 @@ impl Store for RedisStore {
         seq: u64,
     ) -> Result<Departure, StoreError> {
         let [seats, next] = self.seat_keys(sale, lane);
-        let keys = [seats, next, self.lane_key(sale, lane, "left")];
+        let [rights, _] = self.right_keys(sale, lane);
+        let keys = [seats, next, self.lane_key(sale, lane, "left"), rights];
         let args = [account.as_bytes().to_vec(), bytes(seq)];
         let answer: String = self.link.run("leave", &LEAVE, &keys, &args).await?;
         match answer.as_str() {
@@ -212,9 +228,19 @@ impl Store for RedisStore {
         text.map(|text| parse_seat(&text).ok_or_else(|| unreadable("seat", "not a seat"))).transpose()
     }
 
-    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
-        let lanes = (0u16..).zip(left_read).map(|(lane, read)| async move {
-            let asked = tokio::time::timeout(SURVEY_LIMIT, self.survey_lane(sale, lane, *read)).await;
+    async fn conclude(&self, sale: &SaleId, lane: u16, accounts: &[AccountHash]) -> Result<u64, StoreError> {
+        if accounts.is_empty() {
+            return Ok(0);
+        }
+        let [rights, _] = self.right_keys(sale, lane);
+        let keys = [self.lane_key(sale, lane, "seats"), rights];
+        let args: Vec<Vec<u8>> = accounts.iter().map(|account| account.as_bytes().to_vec()).collect();
+        self.link.run("conclude", &CONCLUDE, &keys, &args).await
+    }
+
+    async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {
+        let lanes = (0u16..).zip(read).map(|(lane, read)| async move {
+            let asked = tokio::time::timeout(SURVEY_LIMIT, self.survey_lane(sale, lane, *read, now)).await;
             match asked {
                 Ok(Ok(report)) => Some(report),
                 Ok(Err(error)) => {

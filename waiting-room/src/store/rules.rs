@@ -21,7 +21,12 @@ pub(super) enum Redeeming {
     /// Nothing is written.
     Answer(Redeemed),
     /// This right is written for the place, and answered.
-    Write(Right),
+    Write {
+        /// The right.
+        right: Right,
+        /// Whether the place had none before.
+        is_first: bool,
+    },
 }
 
 /// A ticket outranks what the store holds when it names a later place, or when the store holds none: tickets are
@@ -49,20 +54,20 @@ pub(super) fn entering(seat: Option<&Seat>, entry: &Entry, view: LaneView, now: 
 
 pub(super) fn redeeming(seat: Option<&Seat>, redemption: &Redemption) -> Redeeming {
     let Some(seat) = seat.filter(|seat| seat.seq >= redemption.seq) else {
-        return Redeeming::Write(redemption.right.clone());
+        return Redeeming::Write { right: redemption.right.clone(), is_first: true };
     };
     if seat.seq > redemption.seq {
         return Redeeming::Answer(Redeemed::Superseded);
     }
     match &seat.state {
         SeatState::Left => Redeeming::Answer(Redeemed::Left),
-        SeatState::Waiting => Redeeming::Write(redemption.right.clone()),
+        SeatState::Waiting => Redeeming::Write { right: redemption.right.clone(), is_first: true },
         SeatState::Admitted(right) if right.expires_at <= redemption.now => {
             Redeeming::Answer(Redeemed::Lapsed)
         }
         SeatState::Admitted(right) if right.epoch < redemption.right.epoch => {
             let fresh = redemption.right.clone();
-            Redeeming::Write(Right { expires_at: right.expires_at, ..fresh })
+            Redeeming::Write { right: Right { expires_at: right.expires_at, ..fresh }, is_first: false }
         }
         SeatState::Admitted(right) => Redeeming::Answer(Redeemed::Admitted(right.clone())),
     }

@@ -19,7 +19,8 @@ enum Command {
     Redeem { lane: u16, turns: Vec<(u8, u64, u8, i64, u32)> },
     Leave { lane: u16, account: u8, seq: u64 },
     Seat { lane: u16, account: u8 },
-    Survey { read: Vec<u64> },
+    Conclude { lane: u16, accounts: Vec<u8> },
+    Survey { read: Vec<(u64, u64)>, now: i64 },
     Lease { holder: u8 },
     Record { rows_from: usize },
     Fold { fence: u64, rows_first: usize },
@@ -36,12 +37,15 @@ fn any_command() -> impl Strategy<Value = Command> {
     let row = prop::collection::vec(0u64..9, 2);
     let (draw, rows) = (prop::option::of(row.clone()), prop::collection::vec(row, 0..3));
     prop_oneof![
-        5 => (lane.clone(), entries, view, now)
+        5 => (lane.clone(), entries, view, now.clone())
             .prop_map(|(lane, entries, view, now)| Command::Enter { lane, entries, view, now }),
         5 => (lane.clone(), turns).prop_map(|(lane, turns)| Command::Redeem { lane, turns }),
         3 => (lane.clone(), who.clone(), seq).prop_map(|(lane, account, seq)| Command::Leave { lane, account, seq }),
+        2 => (lane.clone(), prop::collection::vec(who.clone(), 0..4))
+            .prop_map(|(lane, accounts)| Command::Conclude { lane, accounts }),
         2 => (lane, who).prop_map(|(lane, account)| Command::Seat { lane, account }),
-        2 => prop::collection::vec(0u64..5, 2).prop_map(|read| Command::Survey { read }),
+        3 => (prop::collection::vec((0u64..5, 0u64..5), 2), now)
+            .prop_map(|(read, now)| Command::Survey { read, now }),
         1 => (0u8..2).prop_map(|holder| Command::Lease { holder }),
         2 => (0usize..4).prop_map(|rows_from| Command::Record { rows_from }),
         1 => (0u64..3, 0usize..6).prop_map(|(fence, rows_first)| Command::Fold { fence, rows_first }),
@@ -82,7 +86,15 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
         Command::Seat { lane, account: n } => {
             format!("{:?}", store.seat(sale, *lane, account(*n)).await.unwrap())
         }
-        Command::Survey { read } => format!("{:?}", store.survey(sale, read).await),
+        Command::Conclude { lane, accounts } => {
+            let accounts: Vec<AccountHash> = accounts.iter().map(|n| account(*n)).collect();
+            format!("{:?}", store.conclude(sale, *lane, &accounts).await.unwrap())
+        }
+        Command::Survey { read, now } => {
+            let read: Vec<LogsRead> =
+                read.iter().map(|(left, redeemed)| LogsRead { left: *left, redeemed: *redeemed }).collect();
+            format!("{:?}", store.survey(sale, &read, at(*now)).await)
+        }
         Command::Lease { holder } => {
             format!("{:?}", store.lease(sale, &format!("h{holder}"), 3_600_000).await.unwrap())
         }

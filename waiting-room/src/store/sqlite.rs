@@ -9,8 +9,8 @@ use lockgate_shared::{
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    Advanced, Departure, Entered, Entry, LEFT_PER_CALL_MAX, LaneReport, LaneView, Move, ROWS_PER_CALL_MAX,
-    Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
+    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
     rules::{self, Entering, Redeeming},
 };
 use crate::{
@@ -25,6 +25,7 @@ pub const LINE_SQLITE: &[Migration] = &[
         version: 2,
         sql: "ALTER TABLE line_records ADD COLUMN rows_first INTEGER NOT NULL DEFAULT 0;",
     },
+    Migration { version: 3, sql: RIGHTS },
 ];
 
 const TABLES: &str = "
@@ -47,6 +48,19 @@ const TABLES: &str = "
         CREATE TABLE line_rows (
             sale TEXT NOT NULL, position INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (sale, position)
         ) STRICT, WITHOUT ROWID;
+    ";
+
+/// What the admitter has to know of turns: who took one up, and which rights are live.
+const RIGHTS: &str = "
+        CREATE TABLE line_redeemed (
+            sale TEXT NOT NULL, lane INTEGER NOT NULL, position INTEGER NOT NULL, seq INTEGER NOT NULL,
+            PRIMARY KEY (sale, lane, position)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE line_rights (
+            sale TEXT NOT NULL, lane INTEGER NOT NULL, seq INTEGER NOT NULL, expires_at INTEGER NOT NULL,
+            PRIMARY KEY (sale, lane, seq)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX line_rights_by_end ON line_rights (sale, lane, expires_at);
     ";
 
 /// The line in SQLite.
@@ -155,9 +169,12 @@ impl Lane<'_> {
         let held = self.seat(redemption.account)?;
         match rules::redeeming(held.as_ref(), redemption) {
             Redeeming::Answer(answer) => Ok(answer),
-            Redeeming::Write(right) => {
+            Redeeming::Write { right, is_first } => {
                 let state = SeatState::Admitted(right.clone());
                 self.put(redemption.account, &Seat { seq: redemption.seq, state })?;
+                if is_first {
+                    self.note_right(redemption.seq, &right, redemption.now)?;
+                }
                 Ok(Redeemed::Admitted(right))
             }
         }
@@ -167,36 +184,83 @@ impl Lane<'_> {
         let (departure, writes) = rules::leaving(self.seat(account)?.as_ref(), seq);
         if writes {
             self.put(account, &Seat { seq, state: SeatState::Left })?;
-            self.db
-                .prepare_cached(
-                    "INSERT INTO line_left SELECT ?1, ?2, coalesce(max(position), -1) + 1, ?3
-                     FROM line_left WHERE sale = ?1 AND lane = ?2",
-                )?
-                .execute(params![self.sale, self.lane, signed(seq)])?;
+            self.append("line_left", seq)?;
+            self.end_right(seq)?;
         }
         Ok(departure)
     }
 
-    fn survey(&self, read: u64) -> rusqlite::Result<LaneReport> {
+    fn note_right(&self, seq: u64, right: &Right, now: Timestamp) -> rusqlite::Result<()> {
+        self.db
+            .prepare_cached("DELETE FROM line_rights WHERE sale = ?1 AND lane = ?2 AND expires_at <= ?3")?
+            .execute(params![self.sale, self.lane, now.seconds() - RIGHTS_KEPT_SECONDS])?;
+        self.db
+            .prepare_cached("INSERT OR REPLACE INTO line_rights VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![self.sale, self.lane, signed(seq), right.expires_at.seconds()])?;
+        self.append("line_redeemed", seq)
+    }
+
+    fn end_right(&self, seq: u64) -> rusqlite::Result<u64> {
+        self.db
+            .prepare_cached("DELETE FROM line_rights WHERE sale = ?1 AND lane = ?2 AND seq = ?3")?
+            .execute(params![self.sale, self.lane, signed(seq)])
+            .map(|ended| ended as u64)
+    }
+
+    fn conclude(&self, accounts: &[AccountHash]) -> rusqlite::Result<u64> {
+        let mut ended = 0;
+        for account in accounts {
+            if let Some(seat) = self.seat(*account)? {
+                ended += self.end_right(seat.seq)?;
+            }
+        }
+        Ok(ended)
+    }
+
+    fn append(&self, log: &'static str, seq: u64) -> rusqlite::Result<()> {
+        self.db
+            .prepare_cached(&format!(
+                "INSERT INTO {log} SELECT ?1, ?2, coalesce(max(position), -1) + 1, ?3
+                 FROM {log} WHERE sale = ?1 AND lane = ?2"
+            ))?
+            .execute(params![self.sale, self.lane, signed(seq)])
+            .map(drop)
+    }
+
+    /// The log from `read` on, and how far it is read then. A log shorter than what was read is read anew.
+    fn read_on(&self, log: &'static str, read: u64) -> rusqlite::Result<(Vec<u64>, u64)> {
         let logged: u64 = self
             .db
-            .prepare_cached(
-                "SELECT coalesce(max(position), -1) + 1 FROM line_left WHERE sale = ?1 AND lane = ?2",
-            )?
+            .prepare_cached(&format!(
+                "SELECT coalesce(max(position), -1) + 1 FROM {log} WHERE sale = ?1 AND lane = ?2"
+            ))?
             .query_row(params![self.sale, self.lane], |row| unsigned(row, 0))?;
         let from = if read > logged { 0 } else { read };
-        let newly_left: Vec<u64> = self
+        let new: Vec<u64> = self
             .db
-            .prepare_cached(
-                "SELECT seq FROM line_left WHERE sale = ?1 AND lane = ?2 AND position >= ?3
-                 ORDER BY position LIMIT ?4",
-            )?
-            .query_map(params![self.sale, self.lane, signed(from), LEFT_PER_CALL_MAX as i64], |row| {
+            .prepare_cached(&format!(
+                "SELECT seq FROM {log} WHERE sale = ?1 AND lane = ?2 AND position >= ?3
+                 ORDER BY position LIMIT ?4"
+            ))?
+            .query_map(params![self.sale, self.lane, signed(from), LOG_PER_CALL_MAX as i64], |row| {
                 unsigned(row, 0)
             })?
             .collect::<rusqlite::Result<_>>()?;
-        let left_read = from + newly_left.len() as u64;
-        Ok(LaneReport { count: self.next()?, newly_left, left_read })
+        let read = from + new.len() as u64;
+        Ok((new, read))
+    }
+
+    fn survey(&self, read: LogsRead, now: Timestamp) -> rusqlite::Result<LaneReport> {
+        let (newly_left, left) = self.read_on("line_left", read.left)?;
+        let (newly_redeemed, redeemed) = self.read_on("line_redeemed", read.redeemed)?;
+        let active = self
+            .db
+            .prepare_cached(
+                "SELECT count(*) FROM line_rights WHERE sale = ?1 AND lane = ?2 AND expires_at > ?3",
+            )?
+            .query_row(params![self.sale, self.lane, now.seconds()], |row| unsigned(row, 0))?;
+        let read = LogsRead { left, redeemed };
+        Ok(LaneReport { count: self.next()?, newly_left, newly_redeemed, active, read })
     }
 }
 
@@ -351,12 +415,20 @@ impl Store for SqliteStore {
         self.db.read("seat", op).await
     }
 
-    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
-        let (sale, left_read) = (sale.clone(), left_read.to_vec());
-        let lanes = left_read.len();
+    async fn conclude(&self, sale: &SaleId, lane: u16, accounts: &[AccountHash]) -> Result<u64, StoreError> {
+        let (sale, accounts) = (sale.clone(), accounts.to_vec());
+        let op = move |db: &Connection| Lane { db, sale: sale.as_str(), lane }.conclude(&accounts);
+        self.db.write("conclude", op).await
+    }
+
+    async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {
+        let (sale, read) = (sale.clone(), read.to_vec());
+        let lanes = read.len();
         let op = move |db: &Connection| -> rusqlite::Result<Vec<LaneReport>> {
-            let lanes = (0u16..).zip(left_read);
-            lanes.map(|(lane, read)| Lane { db, sale: sale.as_str(), lane }.survey(read)).collect()
+            // One view of each lane: a redemption must not stand in the log and be missing among the rights.
+            let tx = db.unchecked_transaction()?;
+            let lanes = (0u16..).zip(read);
+            lanes.map(|(lane, read)| Lane { db: &tx, sale: sale.as_str(), lane }.survey(read, now)).collect()
         };
         match self.db.read("survey", op).await {
             Ok(reports) => reports.into_iter().map(Some).collect(),

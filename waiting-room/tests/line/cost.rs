@@ -110,6 +110,8 @@ async fn l5_after_a_reset_no_cache_serves_a_stale_number() {
         let next = board["snapshot"].as_u64();
         eventually("put back", 5, async || house.board().await["snapshot"].as_u64() >= next).await;
     }
+    let held = async || site.store().record(&sale().id, 0).await.unwrap().record.now_serving;
+    eventually("the store holds it again", 5, async || held().await == 1).await;
     // A process that starts after the reset knows nothing older, and whoever holds the old tag gets new bytes.
     let second = site.start("p2");
     second.until_serving(1).await;

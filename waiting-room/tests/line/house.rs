@@ -14,8 +14,9 @@ use lockgate_shared::{
     catalog::{Catalog, MemoryCatalog},
     clock::{Clock as _, Timestamp},
     edge::layers::guard,
+    events::{Batch, Event, EventKind, EventLog},
     gate::{AUDIENCE, GateClient, ItemStock, StockSnapshot},
-    ids::{AccountHash, SaleId},
+    ids::{AccountHash, ClaimId, SaleId},
     keys::KeyRing,
     operator::{OperatorKeys, Role},
     sale::{EXAMPLE_TOML, SaleDefinition, parse_toml},
@@ -26,8 +27,8 @@ use lockgate_shared::{
 use lockgate_waiting_room::{
     App, AppParts, operator_router, router, run,
     store::{
-        Advanced, Departure, Entered, Entry, LINE_SQLITE, LaneReport, LaneView, Move, Recorded, Redeemed,
-        Redemption, RedisStore, Seat, SqliteStore, Store,
+        Advanced, Departure, Entered, Entry, LINE_SQLITE, LaneReport, LaneView, LogsRead, Move, Recorded,
+        Redeemed, Redemption, RedisStore, Seat, SqliteStore, Store,
     },
 };
 use serde_json::{Value, json};
@@ -86,8 +87,11 @@ impl Store for Watched {
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {
         self.count().seat(sale, lane, account).await
     }
-    async fn survey(&self, sale: &SaleId, left_read: &[u64]) -> Vec<Option<LaneReport>> {
-        let mut reports = self.inner.survey(sale, left_read).await;
+    async fn conclude(&self, sale: &SaleId, lane: u16, accounts: &[AccountHash]) -> Result<u64, StoreError> {
+        self.inner.conclude(sale, lane, accounts).await
+    }
+    async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {
+        let mut reports = self.inner.survey(sale, read, now).await;
         if let Some(lane) = *self.silent.lock().unwrap() {
             reports[lane] = None;
         }
@@ -110,12 +114,29 @@ impl Store for Watched {
     }
 }
 
+/// The gate's events, as the test says them; each is given until it is acknowledged.
+#[derive(Default)]
+pub(crate) struct Told(Mutex<Vec<Event>>);
+
+#[async_trait]
+impl EventLog for Told {
+    async fn read(&self, _sale: &SaleId, group: &str, _consumer: &str) -> Result<Batch, StoreError> {
+        assert_eq!(group, "waiting-room");
+        Ok(Batch { events: self.0.lock().unwrap().clone(), poison: Vec::new() })
+    }
+    async fn acknowledge(&self, _sale: &SaleId, _group: &str, ids: &[String]) -> Result<(), StoreError> {
+        self.0.lock().unwrap().retain(|event| !ids.contains(&event.id));
+        Ok(())
+    }
+}
+
 /// What all processes of a test share.
 pub(crate) struct Site {
     store: Arc<dyn Store>,
     catalog: Arc<Catalog>,
     pub(crate) clock: ManualClock,
     pub(crate) stock: Arc<Mutex<StockSnapshot>>,
+    events: Arc<Told>,
     pub(crate) ring: Arc<KeyRing>,
     pub(crate) redis: Option<PrivateRedis>,
     _dir: tempfile::TempDir,
@@ -223,7 +244,16 @@ impl Site {
         let catalog = Arc::new(Catalog::new(Arc::new(MemoryCatalog::default()), Arc::new(clock.clone())));
         let stock = Arc::new(Mutex::new(stock_of(&definition, u32::MAX)));
         catalog.apply(definition, None).await.unwrap();
-        Self { store, catalog, clock, stock, ring: Arc::new(demo_ring()), redis, _dir: dir }
+        Self {
+            store,
+            catalog,
+            clock,
+            stock,
+            events: Arc::default(),
+            ring: Arc::new(demo_ring()),
+            redis,
+            _dir: dir,
+        }
     }
 
     /// Starts a process on it.
@@ -249,6 +279,7 @@ impl Site {
             store: Arc::clone(&watched) as Arc<dyn Store>,
             ring: Arc::clone(&self.ring),
             gate: GateClient::in_process(gate, signer, clock.clone()),
+            events: Arc::clone(&self.events) as Arc<dyn EventLog>,
             clock,
             public_url: "http://127.0.0.1:8080".into(),
             operator_keys: Arc::new(keys),
@@ -271,6 +302,26 @@ impl Site {
     pub(crate) fn set_after_opening(&self, seconds: u64) {
         let target = sale().opens_at.plus_seconds(seconds);
         self.clock.advance_ms((target.micros() - self.clock.now().micros()) / 1_000);
+    }
+
+    /// Says that the gate did this for the owner of a token, twice, as it may.
+    pub(crate) fn tell(&self, kind: EventKind, account: AccountHash) {
+        let sale: SaleId = "phone-drop".parse().unwrap();
+        let now = self.clock.now();
+        for id in ["1-1", "1-2"] {
+            let event = Event {
+                id: format!("{id}-{account}"),
+                kind,
+                claim: ClaimId::derive(&sale, &account, "key"),
+                account,
+                item: "phone-black".parse().unwrap(),
+                units: vec![1],
+                claimed_at: now,
+                deadline: now,
+                memo: String::new(),
+            };
+            self.events.0.lock().unwrap().push(event);
+        }
     }
 
     /// Says how many units of each item are free; the others are held.

@@ -130,7 +130,14 @@ async fn actions_show_everywhere() {
         );
     }
     let capped = house.operate("PATCH", "/admission", &json!({"max_active": 5})).await;
-    assert_eq!(capped.refusal(), (422, "not_built_yet".into()));
+    assert_eq!(capped.json()["admission"]["max_active"], 5);
+    let kept = house.operate("PATCH", "/admission", &json!({"burst": 12})).await;
+    assert_eq!(kept.json()["admission"]["max_active"], 5);
+    let uncapped = house.operate("PATCH", "/admission", &json!({"max_active": null})).await;
+    assert_eq!(uncapped.json()["admission"]["max_active"], Value::Null);
+    for bad in [json!({"max_active": 0}), json!({"max_active": 99_999_999_999_u64})] {
+        assert_eq!(house.operate("PATCH", "/admission", &bad).await.refusal().0, 422, "{bad}");
+    }
     assert_eq!(
         house.operate("POST", "/draw", &json!({"beacon": "x"})).await.refusal(),
         (404, "no_lottery".into())

@@ -1,6 +1,7 @@
 #!lua
 -- Purpose: leave: give a place up and note it in the lane's log.
--- KEYS: 1 seats (as in enter.lua); 2 next seq; 3 left (list of seqs, append-only)
+-- KEYS: 1 seats (as in enter.lua); 2 next seq; 3 left (list of seqs, append-only);
+--   4 rights (as in redeem.lua)
 -- ARGV: 1 account (16 bytes); 2 seq
 -- Output: "left" or "superseded"
 local account, seq = ARGV[1], tonumber(ARGV[2])
@@ -18,6 +19,7 @@ end
 local stored_next = tonumber(redis.call('GET', KEYS[2]) or '0')
 redis.call('HSET', KEYS[1], account, ARGV[2] .. ' l')
 redis.call('RPUSH', KEYS[3], ARGV[2])
+redis.call('ZREM', KEYS[4], ARGV[2])
 if seq >= stored_next then
   redis.call('SET', KEYS[2], string.format('%.0f', seq + 1))
 end

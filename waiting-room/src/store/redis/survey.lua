@@ -1,19 +1,23 @@
 #!lua flags=no-writes
--- Purpose: survey: count one lane and read what was given up since the last survey.
--- KEYS: 1 next seq; 2 left (list of seqs)
--- ARGV: 1 how much of the list was read; 2 most entries to read now
--- Output: count, how much of the list is read with this, then the seqs
-local read, most = tonumber(ARGV[1]), tonumber(ARGV[2])
-if not read or not most then
+-- Purpose: survey: count one lane and its live rights, and read on in its logs.
+-- KEYS: 1 next seq; 2 left, 3 redeemed (lists of seqs); 4 rights (as in redeem.lua)
+-- ARGV: 1 how much of left was read; 2 how much of redeemed; 3 most entries of each to read now; 4 now in seconds
+-- Output: {count, live rights, how much of left is read with this, of redeemed}, left seqs, redeemed seqs
+local most, now = tonumber(ARGV[3]), tonumber(ARGV[4])
+if not tonumber(ARGV[1]) or not tonumber(ARGV[2]) or not most or not now then
   return redis.error_reply('LINE survey was called with wrong arguments')
 end
--- A list shorter than what was read has lost its tail: reading it again from the start does no harm.
-if read > redis.call('LLEN', KEYS[2]) then
-  read = 0
+
+local function read_on(key, read)
+  -- A list shorter than what was read has lost its tail: reading it again from the start does no harm.
+  if read > redis.call('LLEN', key) then
+    read = 0
+  end
+  local log = redis.call('LRANGE', key, read, read + most - 1)
+  return log, string.format('%.0f', read + #log)
 end
-local left = redis.call('LRANGE', KEYS[2], read, read + most - 1)
-local answer = { redis.call('GET', KEYS[1]) or '0', string.format('%.0f', read + #left) }
-for i = 1, #left do
-  answer[i + 2] = left[i]
-end
-return answer
+
+local left, left_read = read_on(KEYS[2], tonumber(ARGV[1]))
+local redeemed, redeemed_read = read_on(KEYS[3], tonumber(ARGV[2]))
+local active = redis.call('ZCOUNT', KEYS[4], '(' .. ARGV[4], '+inf')
+return { { redis.call('GET', KEYS[1]) or '0', tostring(active), left_read, redeemed_read }, left, redeemed }
