@@ -136,7 +136,7 @@ pub fn advance(record: &AdmissionRecord, settings: &Settings, scene: &Scene<'_>)
         next.no_show_micros = smoothed(record.no_show_micros, &ended);
     }
     let flow_per_minute = if admits { settings.rate_per_minute } else { 0 };
-    let permits = record.bucket.filled(now).min(settings.burst.saturating_mul(PERMIT));
+    let permits = record::capped(record.bucket.filled(now), settings.burst);
     let (room, tightest) = room(&next, settings, scene, permits / PERMIT);
     let (now_serving, admitted) = if admits {
         scene.turns.reach(record.now_serving, room, scene.total)

@@ -83,13 +83,21 @@ impl Default for Bucket {
     }
 }
 
+/// What of `micro_permits` a bucket of so many permits keeps. The begun part of one more stays: cut off at every tick, it
+/// would cost a line whose rate fills the bucket between two ticks a part of its rate. A new bucket is full and no more.
+pub(super) fn capped(micro_permits: u64, permits: u64) -> u64 {
+    let full = permits.saturating_mul(PERMIT);
+    let begun = if micro_permits == u64::MAX { 0 } else { micro_permits % PERMIT };
+    micro_permits.min(full.saturating_add(begun))
+}
+
 impl Bucket {
     /// Micro-permits at `now`. A clock that went back finds what was there.
     pub(super) fn filled(&self, now: Timestamp) -> u64 {
         let micros = now.since(self.updated_at).as_micros();
         let flowed = micros.saturating_mul(u128::from(self.flow_per_minute)) / 60;
         let flowed = u64::try_from(flowed).unwrap_or(u64::MAX);
-        self.micro_permits.saturating_add(flowed).min(self.capacity.saturating_mul(PERMIT))
+        capped(self.micro_permits.saturating_add(flowed), self.capacity)
     }
 }
 
