@@ -89,8 +89,16 @@ impl Bucket {
         let micros = now.since(self.updated_at).as_micros();
         let flowed = micros.saturating_mul(u128::from(self.flow_per_minute)) / 60;
         let flowed = u64::try_from(flowed).unwrap_or(u64::MAX);
-        self.micro_permits.saturating_add(flowed).min(self.capacity.saturating_mul(PERMIT))
+        capped(self.micro_permits.saturating_add(flowed), self.capacity)
     }
+}
+
+/// What of `micro_permits` a bucket of so many permits keeps. The begun part of one more stays: cut off at every tick, it
+/// would cost a line whose rate fills the bucket between two ticks a part of its rate. A new bucket is full and no more.
+fn capped(micro_permits: u64, permits: u64) -> u64 {
+    let full = permits.saturating_mul(PERMIT);
+    let begun = if micro_permits == u64::MAX { 0 } else { micro_permits % PERMIT };
+    micro_permits.min(full.saturating_add(begun))
 }
 
 /// Moves the record to `now`: `total` numbers are given, and people are admitted if `admits`. `None` when nothing
@@ -105,7 +113,7 @@ pub fn advance(
 ) -> Option<AdmissionRecord> {
     let mut next = record.clone();
     let flow_per_minute = if admits { settings.rate_per_minute } else { 0 };
-    let permits = record.bucket.filled(now).min(settings.burst.saturating_mul(PERMIT));
+    let permits = capped(record.bucket.filled(now), settings.burst);
     let waiting = total.saturating_sub(record.now_serving);
     let admitted = if admits { waiting.min(permits / PERMIT) } else { 0 };
     next.now_serving += admitted;
@@ -341,6 +349,16 @@ mod tests {
                 burst,
             },
         )
+    }
+
+    #[test]
+    fn a_rate_that_fills_the_bucket_between_two_ticks_is_reached() {
+        let settings = settings(6_506, 22);
+        let mut record = AdmissionRecord::default();
+        for tick_count in 0..=156 {
+            record = tick(&record, &settings, true, 3_355, tick_count * 200);
+        }
+        assert_eq!(record.now_serving, 3_355);
     }
 
     proptest! {
