@@ -149,15 +149,3 @@ fn p5_the_odds_hang_on_neither_pool_nor_its_size_nor_the_arrival() {
         assert!(pool < limit_2 && decile < limit_9 && size < limit_1);
     }
 }
-
-#[test]
-#[ignore = "a measurement, not a check: run it in release on a machine at rest"]
-fn measure_a_draw_of_a_million() {
-    let pools = [62_500u64; 16];
-    let started = std::time::Instant::now();
-    let table = Table::draw(&[5; 32], &pools).unwrap();
-    println!("1,000,000 entries drawn in {:?}", started.elapsed());
-    let started = std::time::Instant::now();
-    let counted: u64 = (0..16).map(|pool| table.entries_through(pool, 500_000)).sum();
-    println!("{counted} entries counted through in {:?}", started.elapsed());
-}
