@@ -1,6 +1,6 @@
 //! Reading requests: path segments and bodies, each refusal a problem with its code.
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use axum::{
     body::Body,
@@ -22,24 +22,23 @@ pub struct SalePath(pub SaleId);
 /// The `{order_id}` segment. Anything that is no order id is an order that does not exist.
 pub struct OrderPath(pub ClaimId);
 
-async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S, name: &str) -> Option<String> {
+/// A path segment, read where it stands: every request of every shopper has one.
+async fn segment<S: Send + Sync, T: FromStr>(parts: &mut Parts, state: &S, name: &str) -> Option<T> {
     let params = RawPathParams::from_request_parts(parts, state).await.ok()?;
-    params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+    params.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok())
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for SalePath {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let text = segment(parts, state, "sale").await.ok_or_else(Problem::no_such_sale)?;
-        text.parse().map(Self).map_err(|_| Problem::no_such_sale())
+        segment(parts, state, "sale").await.map(Self).ok_or_else(Problem::no_such_sale)
     }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for OrderPath {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let text = segment(parts, state, "order_id").await.ok_or_else(no_such_order)?;
-        text.parse().map(Self).map_err(|_| no_such_order())
+        segment(parts, state, "order_id").await.map(Self).ok_or_else(no_such_order)
     }
 }
 

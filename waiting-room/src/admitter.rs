@@ -43,6 +43,9 @@ const STOCK_TICK: Duration = Duration::from_millis(500);
 const LEASE_MS: u64 = 1_200;
 /// The lease is renewed when it is this old.
 const RENEW_AFTER: Duration = Duration::from_millis(300);
+/// A process follows for this long before it may lead. One that has just started knows only what the store says; if
+/// the store has lost its last writes, whoever has them in memory must get there first. Longer than three ticks.
+const FOLLOWS_BEFORE_LEADING: Duration = Duration::from_secs(1);
 /// A clock that differs by this much from the steady one was set; less is drift, or a process that was held up.
 const CLOCK_STEP_MICROS_MIN: u64 = 1_000_000;
 /// Most rows one step writes: after a loss, the rest follows with the next steps.
@@ -118,6 +121,8 @@ pub(crate) struct Admitter {
     followed_at: Option<(Timestamp, Duration)>,
     /// By how much the clock was set and the record not yet, in microseconds.
     clock_step: i64,
+    /// When this process first read the record.
+    follows_since: Option<Instant>,
     lease: Option<Lease>,
     is_lost: bool,
 }
@@ -141,6 +146,7 @@ impl Admitter {
             clock_step: 0,
             sale: Arc::clone(sale),
             app,
+            follows_since: None,
             lease: None,
             is_lost: false,
         }
@@ -265,6 +271,9 @@ impl Admitter {
 
     async fn renew_lease(&mut self) -> Result<(), StoreError> {
         if self.lease.is_some_and(|lease| lease.taken.elapsed() < RENEW_AFTER) {
+            return Ok(());
+        }
+        if self.follows_since.get_or_insert_with(Instant::now).elapsed() < FOLLOWS_BEFORE_LEADING {
             return Ok(());
         }
         let taken = Instant::now();

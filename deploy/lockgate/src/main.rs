@@ -27,6 +27,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{config::Config, exit::Failure};
 
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// A virtual waiting room for flash sales.
 #[derive(Parser)]
 #[command(name = "lockgate", version, about, args_conflicts_with_subcommands = true)]

@@ -11,6 +11,10 @@ mod http;
 mod server;
 mod store;
 
+/// The binary's own allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Reads `name` from the environment, as a number.
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))

@@ -27,9 +27,23 @@ use tokio::net::TcpListener;
 /// A body as long as a personal status.
 pub(crate) const CONSTANT: &str = r#"{"sale":"phone-drop","phase":"doors_open","state":"waiting","snapshot":1234,"now_serving":0,"number":123456,"people_ahead":123455,"poll_after_ms":28123,"server_time":"2026-12-01T09:50:00.000Z"}"#;
 
+/// Bytes of the public status of the sale under test; the benchmark checks it.
+pub(crate) const LONG_BYTES: usize = 418;
+
 /// What a handler that computes nothing answers, with the headers any answer of this kind needs.
 pub(crate) async fn constant() -> Response {
     let mut response = CONSTANT.into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// As many bytes as the public status of the sale under test.
+async fn long() -> Response {
+    const LONG: &str = match std::str::from_utf8(&[b'x'; LONG_BYTES]) {
+        Ok(text) => text,
+        Err(_) => "",
+    };
+    let mut response = LONG.into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -42,6 +56,7 @@ async fn constant_post(_body: axum::body::Bytes) -> Response {
 fn yardsticks() -> Router {
     Router::new()
         .route("/sale/{sale}/constant", get(constant))
+        .route("/sale/{sale}/long", get(long))
         .route("/sale/{sale}/constant-post", post(constant_post))
 }
 
