@@ -29,7 +29,7 @@ use crate::{
     phase::{Phase, phase},
     purchases,
     snapshot::{Figures, LiveSale},
-    store::{Advanced, Move, Recorded},
+    store::{Advanced, LaneReport, Move, Recorded},
 };
 
 /// How often a sale that people can enter is followed and moved.
@@ -38,6 +38,8 @@ const TICK: Duration = Duration::from_millis(200);
 const IDLE_TICK: Duration = Duration::from_secs(1);
 /// How often the gate is asked for the stock of a sale that is on.
 const STOCK_TICK: Duration = Duration::from_millis(500);
+/// How often a process that does not lead asks the lanes: it only has to know them when it takes over.
+const SURVEY_TICK: Duration = Duration::from_secs(1);
 /// Life of the lease: after this much silence another process takes over. Two losses in a row stay below the 3 s for
 /// which the line may stand still; whoever loses the lease for nothing costs a tick.
 const LEASE_MS: u64 = 1_200;
@@ -116,6 +118,7 @@ pub(crate) struct Admitter {
     patience: Patience,
     /// When the last survey was begun, and whether a lane did not answer it.
     surveyed: (Timestamp, bool),
+    surveyed_at: Option<Instant>,
     turns: Turns,
     /// The clock and the steady clock when the line was last followed.
     followed_at: Option<(Timestamp, Duration)>,
@@ -141,6 +144,7 @@ impl Admitter {
             follower: Follower::new(sale.definition.lanes),
             patience: Patience::default(),
             surveyed: (Timestamp::default(), true),
+            surveyed_at: None,
             turns: Turns::new(sale.definition.lanes),
             followed_at: None,
             clock_step: 0,
@@ -181,7 +185,9 @@ impl Admitter {
         self.settle();
         let now = self.app.parts.clock.now();
         self.measure();
-        self.live.publish(Arc::clone(&self.sale), Arc::clone(&self.verifier), &self.follower, now);
+        if self.follows_since.is_some() {
+            self.live.publish(Arc::clone(&self.sale), Arc::clone(&self.verifier), &self.follower, now);
+        }
         self.live.snapshot().phase(now)
     }
 
@@ -227,21 +233,32 @@ impl Admitter {
     }
 
     async fn follow_and_advance(&mut self) -> Result<(), StoreError> {
+        // Before anything is read: whoever takes over acts on lanes asked just now.
+        let leased = self.renew_lease().await;
         let id = &self.sale.definition.id;
-        let (read, now) = (self.turns.read(), self.app.parts.clock.now());
-        let (recorded, reports) = tokio::join!(
-            read_record(&self.app, id, self.follower.rows_from()),
-            self.app.parts.store.survey(id, &read, now),
-        );
-        self.live.note_survey(&reports);
-        self.follower.survey(&reports);
-        self.surveyed = (now, reports.iter().any(Option::is_none));
-        self.turns.survey(&reports);
+        let (recorded, reports) =
+            tokio::join!(read_record(&self.app, id, self.follower.rows_from()), self.survey());
+        if let Some((begun_at, reports)) = reports {
+            self.live.note_survey(&reports);
+            self.follower.survey(&reports);
+            self.surveyed = (begun_at, reports.iter().any(Option::is_none));
+            self.surveyed_at = Some(Instant::now());
+            self.turns.survey(&reports);
+        }
         self.absorb(recorded?);
         self.compute_draw().await;
         self.settle();
-        self.renew_lease().await?;
+        leased?;
         self.advance().await
+    }
+
+    /// Asks the lanes, if it is time to.
+    async fn survey(&self) -> Option<(Timestamp, Vec<Option<LaneReport>>)> {
+        if self.lease.is_none() && self.surveyed_at.is_some_and(|at| at.elapsed() < SURVEY_TICK) {
+            return None;
+        }
+        let (read, now) = (self.turns.read(), self.app.parts.clock.now());
+        Some((now, self.app.parts.store.survey(&self.sale.definition.id, &read, now).await))
     }
 
     /// By how much the clock was set since it was last looked at, in microseconds; 0 for what may be chance.
@@ -254,6 +271,7 @@ impl Admitter {
     }
 
     fn absorb(&mut self, recorded: Recorded) {
+        self.follows_since.get_or_insert_with(Instant::now);
         let was_behind = self.follower.store_is_behind();
         let sale = &self.sale.definition.id;
         if let Err(error) = self.follower.absorb(recorded) {
@@ -273,12 +291,12 @@ impl Admitter {
         if self.lease.is_some_and(|lease| lease.taken.elapsed() < RENEW_AFTER) {
             return Ok(());
         }
-        if self.follows_since.get_or_insert_with(Instant::now).elapsed() < FOLLOWS_BEFORE_LEADING {
+        if self.follows_since.is_none_or(|since| since.elapsed() < FOLLOWS_BEFORE_LEADING) {
             return Ok(());
         }
         let taken = Instant::now();
-        let parts = &self.app.parts;
-        let fence = parts.store.lease(&self.sale.definition.id, &parts.process_id, LEASE_MS).await?;
+        let (parts, knows) = (&self.app.parts, self.follower.record().version);
+        let fence = parts.store.lease(&self.sale.definition.id, &parts.process_id, LEASE_MS, knows).await?;
         self.lease = fence.map(|fence| Lease { fence, taken });
         Ok(())
     }
@@ -305,9 +323,8 @@ impl Admitter {
         match self.app.parts.store.advance(&self.sale.definition.id, &step).await? {
             Advanced::Advanced => {
                 self.clock_step = 0;
-                let rows_total = self.follower.stored().1 + step.rows.len();
-                let from = self.follower.rows_from();
-                if from == self.follower.stored().1 {
+                let rows_total = step.rows_from + step.rows.len();
+                if self.follower.rows_from() == step.rows_from {
                     let rows_first = self.follower.numbering().rows_first();
                     self.absorb(Recorded { record: step.record, rows_total, rows_first, rows: step.rows });
                 }
@@ -337,7 +354,8 @@ impl Admitter {
         }
         let (begun_at, is_partial) = self.surveyed;
         let counts = self.follower.entered_by_lane();
-        let survey = Survey { begun_at, counts: &counts, is_partial };
+        let is_unheard = self.follower.counts().iter().any(Option::is_none);
+        let survey = Survey { begun_at, counts: &counts, is_partial, is_unheard };
         self.patience.next(&self.sale, self.follower.record().draw.as_ref(), survey, now)
     }
 
@@ -349,7 +367,7 @@ impl Admitter {
     /// What to write now, if anything.
     fn step(&self, fence: u64, draw: Option<Draw>, now: Timestamp) -> Option<Move> {
         let follower = &self.follower;
-        let (stored, stored_rows) = follower.stored();
+        let (stored, _) = follower.stored();
         let mut base = follower.record().restored_over(stored);
         let is_news = draw.is_some();
         base.draw = draw.or(base.draw);
@@ -359,8 +377,9 @@ impl Admitter {
             base = base.shifted(micros);
         }
         // What the store lost comes first, in its old order; then what is new.
+        let rows_from = follower.rows_kept()?;
         let mut rows: Vec<Vec<u64>> =
-            follower.numbering().counts_from(stored_rows).map(<[u64]>::to_vec).collect();
+            follower.numbering().counts_from(rows_from).map(<[u64]>::to_vec).collect();
         let (numbering, counts) = (follower.numbering(), follower.counts());
         rows.extend(next_row(&self.sale.definition, base.draw.as_ref(), numbering, counts));
         rows.truncate(ROWS_PER_STEP_MAX);
@@ -382,7 +401,7 @@ impl Admitter {
             }
             None => return None,
         };
-        Some(Move { fence, expected_version: stored.version, record, rows })
+        Some(Move { fence, expected_version: stored.version, record, rows_from, rows })
     }
 }
 

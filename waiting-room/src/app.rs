@@ -111,12 +111,19 @@ impl App {
         Self { parts, environment, calls: Calls::default(), live }
     }
 
-    /// Whether the store answers.
+    /// Whether the store answers, and every line was read.
     ///
     /// # Errors
-    /// It does not.
+    /// Not, or not yet.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        self.parts.store.ping().await
+        self.parts.store.ping().await?;
+        match self.parts.catalog.sales().iter().find(|sale| !self.live(sale).is_known()) {
+            Some(sale) => {
+                let id = &sale.definition.id;
+                Err(StoreError::untouched("ready", format!("the line of '{id}' has not been read yet")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The sale with this id.
@@ -141,6 +148,14 @@ impl App {
             known
         });
         self.live.load().get(id).map_or(fresh, Arc::clone)
+    }
+
+    /// The sale as everybody sees it.
+    ///
+    /// # Errors
+    /// It has not been read yet.
+    pub fn board(&self, sale: &Arc<StoredSale>) -> Result<Arc<Snapshot>, Refusal> {
+        known(&self.live(sale))
     }
 
     /// The sale's eligibility keys, ready; what is wrong with them is logged.
@@ -179,7 +194,7 @@ impl App {
     pub async fn enter(&self, sale: &Arc<StoredSale>, entrance: Entrance<'_>) -> Result<Place, Refusal> {
         let now = self.parts.clock.now();
         let live = self.live(sale);
-        let snapshot = live.snapshot();
+        let snapshot = known(&live)?;
         match crate::phase::phase(&sale.definition, &sale.controls, None, false, now) {
             Phase::Scheduled => return Err(Refusal::DoorsClosed(sale.definition.doors_open_at)),
             Phase::Closed => return Err(Refusal::SaleClosed),
@@ -274,7 +289,7 @@ impl App {
         let ticket = self.ticket(sale, ticket)?;
         let now = self.parts.clock.now();
         let live = self.live(sale);
-        let snapshot = live.snapshot();
+        let snapshot = known(&live)?;
         let standing = standing(&live, &snapshot, &ticket, None, now);
         if !standing.needs_seat() {
             return Ok(told(&snapshot, &ticket, &standing));
@@ -295,7 +310,7 @@ impl App {
         let ticket = self.ticket(sale, ticket)?;
         let now = self.parts.clock.now();
         let live = self.live(sale);
-        let snapshot = live.snapshot();
+        let snapshot = known(&live)?;
         let standing = standing(&live, &snapshot, &ticket, None, now);
         let place = standing.place();
         match place.state {
@@ -311,7 +326,7 @@ impl App {
         }
         let issued_at = Timestamp::from_seconds(now.seconds());
         let right = Right {
-            jti: URL_SAFE_NO_PAD.encode(rand::rng().random::<[u8; 16]>()),
+            jti: token_id(&sale.secrets.account_key, &ticket, sale.controls.epoch),
             issued_at,
             expires_at: issued_at.plus_seconds(sale.definition.admission.token_seconds),
             epoch: sale.controls.epoch,
@@ -370,6 +385,19 @@ impl App {
         }
         Ok(())
     }
+}
+
+/// The id of the one token a place is exchanged for in an epoch. It follows from the place, so that a store that has
+/// lost the exchange cannot cause a second token.
+fn token_id(key: &[u8; 32], ticket: &Ticket, epoch: u32) -> String {
+    let (lane, seq) = (ticket.lane.to_be_bytes(), ticket.seq.to_be_bytes());
+    let parts: [&[u8]; 5] = [b"token\0", ticket.account.as_bytes(), &lane, &seq, &epoch.to_be_bytes()];
+    URL_SAFE_NO_PAD.encode(&keyed_hash(key, &parts)[..16])
+}
+
+/// What is known of a line, once it was read.
+fn known(live: &LiveSale) -> Result<Arc<Snapshot>, Refusal> {
+    if live.is_known() { Ok(live.snapshot()) } else { Err(Refusal::Starting) }
 }
 
 fn keyed_hash(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {

@@ -26,13 +26,12 @@ pub struct Follower {
     stored: (AdmissionRecord, usize),
     /// Rows the store had folded away then.
     stored_rows_first: usize,
-    /// Readings in a row that found the store behind what this process knows.
-    behind: u32,
+    /// Where the store's rows then ceased to be this process's; `None` while that is not known.
+    rows_kept: Option<usize>,
+    /// Whether that reading found the store behind what this process knows.
+    is_behind: bool,
     reload: bool,
 }
-
-/// Readings behind after which the store's word is taken: by then an admitter who knew better would have written.
-const BEHIND_MAX: u32 = 40;
 
 impl Follower {
     /// Nothing is known yet, of a sale with so many lanes.
@@ -45,7 +44,8 @@ impl Follower {
             counts: vec![None; usize::from(lanes)],
             stored: Default::default(),
             stored_rows_first: 0,
-            behind: 0,
+            rows_kept: Some(0),
+            is_behind: false,
             reload: false,
         }
     }
@@ -117,6 +117,12 @@ impl Follower {
         (&self.stored.0, self.stored.1)
     }
 
+    /// Up to where the store's rows stand; what is written next begins there. `None`: read anew first.
+    #[must_use]
+    pub fn rows_kept(&self) -> Option<usize> {
+        self.rows_kept
+    }
+
     /// Up to where the store's rows are to be folded now: rows long since called, or what was folded before the
     /// store lost it.
     #[must_use]
@@ -129,7 +135,7 @@ impl Follower {
     /// Whether the store has lost what this process knows.
     #[must_use]
     pub fn store_is_behind(&self) -> bool {
-        self.behind > 0
+        self.is_behind
     }
 
     /// Takes in a survey; silent lanes keep their counts, and counts never fall.
@@ -150,9 +156,11 @@ impl Follower {
             recorded.record.version < self.record.version || recorded.rows_total < self.numbering.rows();
         self.stored = (recorded.record.clone(), recorded.rows_total);
         self.stored_rows_first = recorded.rows_first;
-        if loses && self.behind < BEHIND_MAX {
-            // Asked for from the start, so that whatever is written next is seen whole.
-            (self.behind, self.reload) = (self.behind + 1, true);
+        if loses {
+            // What was shown stands, however long it takes to put it back. The store's rows are asked for from their
+            // start, to see how many of them are still ours.
+            self.rows_kept = self.reload.then(|| self.rows_in_common(&recorded));
+            (self.is_behind, self.reload) = (true, true);
             return Ok(());
         }
         // Rows folded away before this process read them leave nothing to go on from: it begins with the base.
@@ -166,14 +174,15 @@ impl Follower {
         if !recorded.rows.is_empty() || recorded.rows_first > numbering.rows_first() {
             let changed = Arc::make_mut(&mut numbering);
             if let Err(error) = recorded.rows.iter().try_for_each(|row| changed.append(row)) {
-                self.reload = !self.reload;
+                (self.reload, self.rows_kept) = (!self.reload, None);
                 return Err(error);
             }
             changed.fold(recorded.rows_first);
         }
         // Rows that number another total than the record says are another history's.
         let differs = numbering.total() != recorded.record.numbered;
-        (self.behind, self.reload) = (0, differs && !self.reload);
+        (self.is_behind, self.reload) = (false, differs && !self.reload);
+        self.rows_kept = (!self.reload).then(|| numbering.rows());
         self.numbering = numbering;
         if *self.record != recorded.record {
             self.record = Arc::new(AdmissionRecord {
@@ -184,6 +193,14 @@ impl Follower {
             });
         }
         Ok(())
+    }
+
+    /// The position of the first of the store's rows that is not this process's.
+    fn rows_in_common(&self, recorded: &Recorded) -> usize {
+        let first = recorded.rows_first.max(self.numbering.rows_first());
+        let theirs = recorded.rows.iter().skip(first - recorded.rows_first);
+        let same = theirs.zip(self.numbering.counts_from(first)).take_while(|(theirs, ours)| *theirs == ours);
+        first.min(recorded.rows_total) + same.count()
     }
 
     fn lanes(&self) -> u16 {
@@ -241,13 +258,18 @@ mod tests {
     }
 
     #[test]
-    fn l5_a_store_that_stays_behind_is_followed_in_the_end_but_the_board_does_not_fall() {
+    fn l5_a_store_that_stays_behind_is_never_believed_and_is_told_from_where_to_go_on() {
         let mut follower = followed();
-        for _ in 0..=BEHIND_MAX {
-            follower.absorb(recorded(2, 1, 3, 1, &[[2, 1]])).unwrap();
+        for _ in 0..1_000 {
+            follower.absorb(recorded(2, 1, 3, 1, &[[1, 2]])).unwrap();
         }
-        assert_eq!((follower.numbering().total(), follower.record().version), (3, 2));
-        assert_eq!(follower.record().now_serving, 4);
+        assert_eq!((follower.numbering().total(), follower.record().version), (7, 5));
+        assert_eq!(follower.rows_kept(), Some(1), "its first row is ours");
+        follower.absorb(recorded(3, 1, 30, 2, &[[20, 10], [21, 10]])).unwrap();
+        assert_eq!((follower.numbering().total(), follower.rows_kept()), (7, Some(0)), "another history");
+        let mut late = followed();
+        late.absorb(recorded(2, 1, 3, 1, &[])).unwrap();
+        assert_eq!(late.rows_kept(), None, "not known before all of them were read");
     }
 
     #[test]

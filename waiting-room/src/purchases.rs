@@ -36,7 +36,8 @@ pub(crate) async fn follow(app: Arc<App>, id: SaleId) {
             continue;
         };
         let pause = match take_batch(&app, &sale).await {
-            Ok(0) if is_open(&app, &sale) => PAUSE,
+            // Whoever leads looks often; the others only so that nothing is left when it stops.
+            Ok(0) if is_open(&app, &sale) && app.live(&sale).figures().leads => PAUSE,
             Ok(0) => IDLE_PAUSE,
             Ok(_) => Duration::ZERO,
             Err(error) => {

@@ -46,6 +46,9 @@ pub enum Refusal {
     /// The place was given up.
     #[error("the place was given up")]
     Left,
+    /// This process has just started and has not read the line yet.
+    #[error("the line is being read")]
+    Starting,
     /// The store broke.
     #[error(transparent)]
     Store(#[from] StoreError),

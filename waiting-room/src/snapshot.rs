@@ -2,7 +2,10 @@
 //! prepared as bytes.
 
 use std::{
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -34,6 +37,7 @@ pub struct LiveSale {
     left: RwLock<LeftSeats>,
     stock: ArcSwapOption<StockSnapshot>,
     figures: ArcSwap<Figures>,
+    is_known: AtomicBool,
 }
 
 /// What operators see of a line besides its record.
@@ -103,6 +107,8 @@ struct ItemStatus {
     state: &'static str,
 }
 
+/// A sale made so shortly ago has no line that this process could fail to know.
+const IS_NEW: Duration = Duration::from_secs(5);
 /// Bytes whose only change is the time are rebuilt once in this span, so that tags hold for a cache's life.
 const BYTES_LIFE: Duration = Duration::from_secs(1);
 
@@ -112,12 +118,14 @@ impl LiveSale {
     pub fn new(sale: Arc<StoredSale>, verifier: Arc<Verifier>, now: Timestamp) -> Self {
         let follower = Follower::new(sale.definition.lanes);
         let left = LeftSeats(vec![Vec::new(); usize::from(sale.definition.lanes)]);
+        let is_new = now.since(sale.created_at) < IS_NEW;
         let snapshot = Snapshot::build(None, sale, verifier, &follower, None, 0, now);
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             left: RwLock::new(left),
             stock: ArcSwapOption::empty(),
             figures: ArcSwap::default(),
+            is_known: AtomicBool::new(is_new),
         }
     }
 
@@ -125,6 +133,12 @@ impl LiveSale {
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// Whether the line was read since this process started, or is new. Before, nobody can be told anything about it.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Acquire)
     }
 
     /// Whether a place is known to be given up.
@@ -190,6 +204,7 @@ impl LiveSale {
         }
         let next = Snapshot::build(Some(&previous), sale, verifier, follower, stock, left_waiting, now);
         self.snapshot.store(Arc::new(next));
+        self.is_known.store(true, Ordering::Release);
     }
 }
 

@@ -2,6 +2,7 @@
 //! compare-and-set.
 
 use std::{
+    cmp::Ordering,
     collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
@@ -12,7 +13,7 @@ use tokio::{sync::watch, task::JoinHandle, time::MissedTickBehavior};
 
 use super::{CatalogStore, Controls, PutOutcome, SaleRow, SaleSecrets, StoredSale};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Timestamp},
     ids::SaleId,
     limits::{MESSAGE_BYTES_MAX, SALES_MAX},
     sale::{SaleDefinition, SaleProblem, change_problems},
@@ -137,7 +138,8 @@ impl Catalog {
     }
 
     /// Reads the store. A sale the store has lost, or holds in an older version than this process saw, is kept and
-    /// put back: tickets in the hands of thousands stand on its secrets. A sale this version cannot read is left
+    /// put back: tickets in the hands of thousands stand on its secrets. So is one that was made anew over an emptied
+    /// store: of two sales of one name the earlier one is the sale. A sale this version cannot read is left
     /// out, or kept as it was known, and does not hinder the others.
     ///
     /// # Errors
@@ -147,7 +149,8 @@ impl Catalog {
         let versions: HashMap<String, u64> = rows.iter().map(|row| (row.id.clone(), row.version)).collect();
         let (listed, unreadable) = self.read(rows);
         self.live.rcu(|known| merged(known, &listed, &unreadable));
-        self.put_back_lost(&versions, &unreadable).await
+        let made_at = listed.iter().map(|entry| (&*entry.row.id, entry.sale.created_at)).collect();
+        self.put_back_lost(&versions, &made_at, &unreadable).await
     }
 
     fn read(&self, rows: Vec<SaleRow>) -> (Vec<Entry>, HashSet<(String, u64)>) {
@@ -183,14 +186,16 @@ impl Catalog {
     async fn put_back_lost(
         &self,
         versions: &HashMap<String, u64>,
+        made_at: &HashMap<&str, Timestamp>,
         unreadable: &HashSet<(String, u64)>,
     ) -> Result<(), StoreError> {
         let known: Vec<Entry> = self.live.load().by_id.values().cloned().collect();
         for entry in known {
             let row = &entry.row;
             let found = versions.get(&row.id).copied();
+            let is_another = made_at.get(&*row.id).is_some_and(|at| *at > entry.sale.created_at);
             let is_lost = found.is_none_or(|version| {
-                version < row.version && !unreadable.contains(&(row.id.clone(), version))
+                (is_another || version < row.version) && !unreadable.contains(&(row.id.clone(), version))
             });
             // A conflict means that the sale was being stored while the list was read: nothing was lost.
             if is_lost && self.store.put(row, found).await? == PutOutcome::Stored {
@@ -365,15 +370,21 @@ fn sale_problems(current: &StoredSale, sale: &StoredSale) -> Vec<SaleProblem> {
 }
 
 /// What is known, with `listed` laid over it. Where this process saw a later version of the same sale, that one
-/// stays: the list may have been read before the sale was changed.
+/// stays: the list may have been read before the sale was changed. Where the list has a sale that was made later
+/// under the same id, the known one stays: its secrets place the people in line.
 fn merged(known: &Snapshot, listed: &[Entry], unreadable: &HashSet<(String, u64)>) -> Snapshot {
     let mut by_id = known.by_id.clone();
     for entry in listed {
         let id = &entry.sale.definition.id;
-        let is_newer_known = by_id.get(id).is_some_and(|known| {
-            known.sale.created_at == entry.sale.created_at && known.sale.version > entry.sale.version
+        let stays = by_id.get(id).is_some_and(|known| {
+            let (known, listed) = (&known.sale, &entry.sale);
+            match known.created_at.cmp(&listed.created_at) {
+                Ordering::Less => true,
+                Ordering::Equal => known.version > listed.version,
+                Ordering::Greater => false,
+            }
         });
-        if !is_newer_known {
+        if !stays {
             by_id.insert(id.clone(), entry.clone());
         }
     }

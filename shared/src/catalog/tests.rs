@@ -189,12 +189,19 @@ async fn l5_what_the_store_lost_is_kept_and_put_back() {
         assert_eq!(revoked.secrets, first.secrets);
     }
 
-    // A sale that was made anew is another sale, whatever its version.
+    // A process that started over the emptied store made the sale anew. Its secrets would place everybody anew.
     let anew: Arc<dyn CatalogStore> = memory();
-    let made = Arc::clone(catalog_at(&anew, 2_000).apply(definition("a"), None).await.unwrap().sale());
+    let other = catalog_at(&anew, 2_000);
+    let made = Arc::clone(other.apply(definition("a"), None).await.unwrap().sale());
+    let changed = other.change(&id("a"), |sale| sale.controls.paused = true).await.unwrap();
+    assert!(changed.version > made.version && made.secrets != revoked.secrets);
     let here = Catalog { store: Arc::clone(&anew), ..catalog_with(&here) };
     here.refresh().await.unwrap();
-    assert_eq!(here.sale(&id("a")).unwrap(), made);
+    other.refresh().await.unwrap();
+    for catalog in [&here, &other, &catalog(&anew)] {
+        catalog.refresh().await.unwrap();
+        assert_eq!(catalog.sale(&id("a")).unwrap(), revoked, "the earlier one is the sale");
+    }
 }
 
 /// A catalog that knows what `known` knows, over an empty store.

@@ -19,6 +19,9 @@ use crate::numbering::Numbering;
 /// Longest the freeze waits for a lane that does not answer.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// The same for a lane that never answered this process: its last count may be known to another one.
+pub const UNHEARD_MAX: Duration = Duration::from_secs(300);
+
 /// What the lanes were last counted at.
 #[derive(Clone, Copy, Debug)]
 pub struct Survey<'a> {
@@ -28,6 +31,8 @@ pub struct Survey<'a> {
     pub counts: &'a [u64],
     /// Whether a lane did not answer this time.
     pub is_partial: bool,
+    /// Whether a lane has never answered, so that its count is not known at all.
+    pub is_unheard: bool,
 }
 
 /// How long one process has been waiting for silent lanes. A process that takes over has been watching too.
@@ -59,7 +64,8 @@ impl Patience {
         let since = self.since.map_or(now, |since| since.min(now));
         self.since = Some(since);
         let is_fresh = survey.begun_at >= sale.opens_at && !survey.is_partial;
-        if !is_fresh && now.since(since) < SILENCE_MAX {
+        let patience = if survey.is_unheard { UNHEARD_MAX } else { SILENCE_MAX };
+        if !is_fresh && now.since(since) < patience {
             return None;
         }
         Some(Draw { pools: survey.counts.to_vec(), frozen_at: whole_milliseconds(now), drawn: None })
@@ -124,7 +130,20 @@ mod tests {
     }
 
     fn survey(begun_at: Timestamp, is_partial: bool) -> Survey<'static> {
-        Survey { begun_at, counts: &[3, 0, 9], is_partial }
+        Survey { begun_at, counts: &[3, 0, 9], is_partial, is_unheard: false }
+    }
+
+    #[test]
+    fn l8_a_lane_that_never_answered_this_process_is_waited_for_longer() {
+        let sale = sale(Beacon::None, None);
+        let opens = sale.definition.opens_at;
+        let unheard = |at: Timestamp| Survey { is_unheard: true, ..survey(at, true) };
+        let mut patience = Patience::default();
+        assert_eq!(patience.next(&sale, None, unheard(opens), opens), None);
+        let late = opens.plus_seconds(299);
+        assert_eq!(patience.next(&sale, None, unheard(late), late), None, "another process may know it");
+        let then = opens.plus_seconds(300);
+        assert!(patience.next(&sale, None, unheard(then), then).is_some());
     }
 
     #[test]
@@ -190,7 +209,7 @@ mod tests {
         let frozen = patience.next(&waiting, None, survey(opens, false), opens).unwrap();
         assert_eq!(frozen.drawn, None);
         let later = opens.plus_seconds(60);
-        let grown = Survey { begun_at: later, counts: &[8, 8, 8], is_partial: false };
+        let grown = Survey { begun_at: later, counts: &[8, 8, 8], is_partial: false, is_unheard: false };
         assert_eq!(patience.next(&waiting, Some(&frozen), grown, later), None);
         let drawn = patience.next(&given, Some(&frozen), grown, later).unwrap();
         assert_eq!((&drawn.pools, drawn.frozen_at), (&frozen.pools, frozen.frozen_at), "frozen is frozen");

@@ -114,6 +114,10 @@ impl From<Refusal> for Problem {
             Refusal::Left => {
                 Self::gone("left", "This place was given up. Enter again for a new place at the end.")
             }
+            Refusal::Starting => {
+                Self::unavailable("overloaded", "The line is being read. Keep your place and ask again.")
+                    .retry_after(1)
+            }
             Refusal::Store(error) => error.into(),
             Refusal::Signing => Self::internal(),
         }

@@ -19,7 +19,7 @@ pub(super) async fn status(
 ) -> Result<Response, Problem> {
     let sale = app.sale(&id)?;
     let Some(ticket) = credentials::bearer(&headers)? else {
-        let snapshot = app.live(&sale).snapshot();
+        let snapshot = app.board(&sale)?;
         let cache = "public, max-age=1";
         return Ok(shared(&headers, &snapshot.status_bytes, "application/json", cache, VARY));
     };

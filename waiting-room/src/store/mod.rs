@@ -170,7 +170,9 @@ pub struct Move {
     pub expected_version: u64,
     /// The record to store.
     pub record: AdmissionRecord,
-    /// Numbering rows to append.
+    /// Where the rows begin: what the store holds from there on is another history's and gives way.
+    pub rows_from: usize,
+    /// Numbering rows, in order.
     pub rows: Vec<Vec<u64>>,
 }
 
@@ -181,7 +183,7 @@ pub enum Advanced {
     Advanced,
     /// Nothing changed: somebody else holds the lease by now.
     Fenced,
-    /// Nothing changed: the record is in another version.
+    /// Nothing changed: the record is in another version, or rows before these are missing.
     Stale,
 }
 
@@ -237,13 +239,21 @@ pub trait Store: Send + Sync {
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>>;
 
     /// Takes or keeps the sale's admitter lease for `lease_ms`, by the store's clock. The answer is the fencing
-    /// number, which rises whenever the lease is taken anew; `None` while somebody else has it.
-    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError>;
+    /// number, which rises whenever the lease is taken anew; `None` while somebody else has it. Whoever `knows` a
+    /// later version of the record than the store holds, because it lost some, takes the lease from anybody; and a
+    /// lease that ends later than it could, because the store's clock was set, is free.
+    async fn lease(
+        &self,
+        sale: &SaleId,
+        holder: &str,
+        lease_ms: u64,
+        knows: u64,
+    ) -> Result<Option<u64>, StoreError>;
 
     /// The record, and the numbering rows from `rows_from` on, or from the first that is not folded away.
     async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError>;
 
-    /// Stores a new record and appends rows, if fence and version are still the current ones.
+    /// Stores a new record and lays rows down from a position on, if fence and version are still the current ones.
     async fn advance(&self, sale: &SaleId, step: &Move) -> Result<Advanced, StoreError>;
 
     /// Folds the numbering rows before `rows_first` into that one, whose counts hold theirs, if the fence is still

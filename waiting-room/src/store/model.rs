@@ -179,16 +179,22 @@ impl Store for Model {
         (0..).zip(read).map(report).collect()
     }
 
-    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
+    async fn lease(
+        &self,
+        sale: &SaleId,
+        holder: &str,
+        lease_ms: u64,
+        knows: u64,
+    ) -> Result<Option<u64>, StoreError> {
         Ok(self.line(sale, |line| {
-            let now = Instant::now();
+            let (now, life) = (Instant::now(), Duration::from_millis(lease_ms));
             let live = line.lease.as_ref().filter(|(_, until)| *until > now);
             match live {
-                Some((current, _)) if current != holder => return None,
-                Some(_) => {}
-                None => line.fence += 1,
+                Some((current, _)) if current == holder => {}
+                Some(_) if line.record.version >= knows => return None,
+                _ => line.fence += 1,
             }
-            line.lease = Some((holder.to_owned(), now + Duration::from_millis(lease_ms)));
+            line.lease = Some((holder.to_owned(), now + life));
             Some(line.fence)
         }))
     }
@@ -213,10 +219,12 @@ impl Store for Model {
             if line.fence != step.fence {
                 return Advanced::Fenced;
             }
-            if line.record.version != step.expected_version {
+            let keep = step.rows_from.checked_sub(line.rows_first).filter(|keep| *keep <= line.rows.len());
+            let Some(keep) = keep.filter(|_| line.record.version == step.expected_version) else {
                 return Advanced::Stale;
-            }
+            };
             line.record = step.record.clone();
+            line.rows.truncate(keep);
             line.rows.extend(step.rows.iter().cloned());
             Advanced::Advanced
         }))

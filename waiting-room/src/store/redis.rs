@@ -253,9 +253,15 @@ impl Store for RedisStore {
         futures::future::join_all(lanes).await
     }
 
-    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
+    async fn lease(
+        &self,
+        sale: &SaleId,
+        holder: &str,
+        lease_ms: u64,
+        knows: u64,
+    ) -> Result<Option<u64>, StoreError> {
         let [line, _] = self.line_keys(sale);
-        let args = [holder.to_owned(), lease_ms.to_string()];
+        let args = [holder.to_owned(), lease_ms.to_string(), knows.to_string()];
         let answer: Option<String> = self.link.run("lease", &LEASE, &[line], &args).await?;
         answer.map(|fence| fence.parse().map_err(|_| unreadable("lease", &fence))).transpose()
     }
@@ -287,6 +293,7 @@ impl Store for RedisStore {
             step.expected_version.to_string(),
             step.record.version.to_string(),
             record,
+            step.rows_from.to_string(),
         ];
         args.extend(step.rows.iter().map(|row| row_to_text(row)));
         let answer: String = self.link.run("advance", &ADVANCE, &self.line_keys(sale), &args).await?;

@@ -21,10 +21,10 @@ enum Command {
     Seat { lane: u16, account: u8 },
     Conclude { lane: u16, accounts: Vec<u8> },
     Survey { read: Vec<(u64, u64)>, now: i64 },
-    Lease { holder: u8 },
+    Lease { holder: u8, knows: u64 },
     Record { rows_from: usize },
     Fold { fence: u64, rows_first: usize },
-    Advance { fence: u64, expected: u64, draw: Option<Vec<u64>>, rows: Vec<Vec<u64>> },
+    Advance { fence: u64, expected: u64, draw: Option<Vec<u64>>, rows_from: usize, rows: Vec<Vec<u64>> },
 }
 
 fn any_command() -> impl Strategy<Value = Command> {
@@ -46,11 +46,12 @@ fn any_command() -> impl Strategy<Value = Command> {
         2 => (lane, who).prop_map(|(lane, account)| Command::Seat { lane, account }),
         3 => (prop::collection::vec((0u64..5, 0u64..5), 2), now)
             .prop_map(|(read, now)| Command::Survey { read, now }),
-        1 => (0u8..2).prop_map(|holder| Command::Lease { holder }),
+        1 => (0u8..2, 0u64..3).prop_map(|(holder, knows)| Command::Lease { holder, knows }),
         2 => (0usize..4).prop_map(|rows_from| Command::Record { rows_from }),
         1 => (0u64..3, 0usize..6).prop_map(|(fence, rows_first)| Command::Fold { fence, rows_first }),
-        3 => (0u64..3, 0u64..4, draw, rows)
-            .prop_map(|(fence, expected, draw, rows)| Command::Advance { fence, expected, draw, rows }),
+        3 => (0u64..3, 0u64..4, draw, 0usize..5, rows).prop_map(|(fence, expected, draw, rows_from, rows)| {
+            Command::Advance { fence, expected, draw, rows_from, rows }
+        }),
     ]
 }
 
@@ -95,16 +96,17 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
                 read.iter().map(|(left, redeemed)| LogsRead { left: *left, redeemed: *redeemed }).collect();
             format!("{:?}", store.survey(sale, &read, at(*now)).await)
         }
-        Command::Lease { holder } => {
-            format!("{:?}", store.lease(sale, &format!("h{holder}"), 3_600_000).await.unwrap())
+        Command::Lease { holder, knows } => {
+            format!("{:?}", store.lease(sale, &format!("h{holder}"), 3_600_000, *knows).await.unwrap())
         }
         Command::Record { rows_from } => format!("{:?}", store.record(sale, *rows_from).await.unwrap()),
-        Command::Advance { fence, expected, draw, rows } => {
+        Command::Advance { fence, expected, draw, rows_from, rows } => {
             let version = expected + 1;
             let draw = draw.clone().map(|pools| Draw { pools, frozen_at: at(0), drawn: None });
             let record =
                 AdmissionRecord { version, now_serving: version, draw, ..AdmissionRecord::default() };
-            let step = Move { fence: *fence, expected_version: *expected, record, rows: rows.clone() };
+            let (fence, expected_version, rows_from) = (*fence, *expected, *rows_from);
+            let step = Move { fence, expected_version, rows_from, record, rows: rows.clone() };
             format!("{:?}", store.advance(sale, &step).await.unwrap())
         }
     }

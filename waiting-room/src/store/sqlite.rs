@@ -26,6 +26,10 @@ pub const LINE_SQLITE: &[Migration] = &[
         sql: "ALTER TABLE line_records ADD COLUMN rows_first INTEGER NOT NULL DEFAULT 0;",
     },
     Migration { version: 3, sql: RIGHTS },
+    Migration {
+        version: 4,
+        sql: "ALTER TABLE line_records ADD COLUMN lease_life_ms INTEGER NOT NULL DEFAULT 0;",
+    },
 ];
 
 const TABLES: &str = "
@@ -264,18 +268,28 @@ impl Lane<'_> {
     }
 }
 
-fn lease(db: &Connection, sale: &str, holder: &str, lease_ms: u64) -> rusqlite::Result<Option<u64>> {
-    // One statement: take it where it is free or ours, and raise the fence unless it was ours without a gap.
+fn lease(
+    db: &Connection,
+    sale: &str,
+    holder: &str,
+    lease_ms: u64,
+    knows: u64,
+) -> rusqlite::Result<Option<u64>> {
+    let now: i64 = db
+        .prepare_cached("SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)")?
+        .query_row([], |row| row.get(0))?;
+    // Take it where it is free, ours, or held by somebody who knows less than we and more than the store; raise the
+    // fence unless it was ours without a gap. One that ends later than it could was given before the clock was set.
     db.prepare_cached(
-        "INSERT INTO line_records (sale, fence, holder, lease_until_ms)
-         VALUES (?1, 1, ?2, CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?3)
+        "INSERT INTO line_records (sale, fence, holder, lease_until_ms, lease_life_ms)
+         VALUES (?1, 1, ?2, ?4 + ?3, ?3)
          ON CONFLICT (sale) DO UPDATE SET
-            fence = fence + (lease_until_ms <= CAST(unixepoch('subsec') * 1000 AS INTEGER)),
-            holder = excluded.holder, lease_until_ms = excluded.lease_until_ms
-         WHERE holder IS excluded.holder OR lease_until_ms <= CAST(unixepoch('subsec') * 1000 AS INTEGER)
+            fence = fence + NOT (holder IS excluded.holder AND lease_until_ms BETWEEN ?4 + 1 AND ?4 + lease_life_ms),
+            holder = excluded.holder, lease_until_ms = excluded.lease_until_ms, lease_life_ms = excluded.lease_life_ms
+         WHERE holder IS excluded.holder OR lease_until_ms NOT BETWEEN ?4 + 1 AND ?4 + lease_life_ms OR version < ?5
          RETURNING fence",
     )?
-    .query_row(params![sale, holder, signed(lease_ms)], |row| unsigned(row, 0))
+    .query_row(params![sale, holder, signed(lease_ms), now, signed(knows)], |row| unsigned(row, 0))
     .optional()
 }
 
@@ -346,7 +360,8 @@ fn advance(db: &Connection, sale: &str, step: &Move) -> rusqlite::Result<Advance
     if fence != step.fence {
         return Ok(Advanced::Fenced);
     }
-    if version != step.expected_version {
+    let from = step.rows_from as u64;
+    if version != step.expected_version || rows_total(db, sale)? < from {
         return Ok(Advanced::Stale);
     }
     let record = serde_json::to_string(&step.record).map_err(corrupt)?;
@@ -355,7 +370,9 @@ fn advance(db: &Connection, sale: &str, step: &Move) -> rusqlite::Result<Advance
          ON CONFLICT (sale) DO UPDATE SET version = excluded.version, record = excluded.record",
     )?
     .execute(params![sale, signed(step.record.version), record])?;
-    for (position, row) in (rows_total(db, sale)?..).zip(&step.rows) {
+    db.prepare_cached("DELETE FROM line_rows WHERE sale = ?1 AND position >= ?2")?
+        .execute(params![sale, signed(from)])?;
+    for (position, row) in (from..).zip(&step.rows) {
         db.prepare_cached("INSERT INTO line_rows VALUES (?1, ?2, ?3)")?.execute(params![
             sale,
             signed(position),
@@ -439,9 +456,15 @@ impl Store for SqliteStore {
         }
     }
 
-    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
+    async fn lease(
+        &self,
+        sale: &SaleId,
+        holder: &str,
+        lease_ms: u64,
+        knows: u64,
+    ) -> Result<Option<u64>, StoreError> {
         let (sale, holder) = (sale.clone(), holder.to_owned());
-        self.db.write("lease", move |db| lease(db, sale.as_str(), &holder, lease_ms)).await
+        self.db.write("lease", move |db| lease(db, sale.as_str(), &holder, lease_ms, knows)).await
     }
 
     async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {

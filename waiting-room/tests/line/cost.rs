@@ -137,7 +137,7 @@ async fn p1_what_is_folded_stays_called_and_its_number_is_left_out() {
     // Weeks of rows, as an admitter would have left them, all called long ago.
     let id = sale().id;
     let store = site.store();
-    let take = async || store.lease(&id, "weeks", 60_000).await.unwrap();
+    let take = async || store.lease(&id, "weeks", 60_000, 0).await.unwrap();
     eventually("the lease is free", 5, async || take().await.is_some()).await;
     let fence = take().await.unwrap();
     let recorded = store.record(&id, 0).await.unwrap();
@@ -151,14 +151,20 @@ async fn p1_what_is_folded_stays_called_and_its_number_is_left_out() {
     let mut record = recorded.record.clone();
     (record.version, record.now_serving, record.expired_through) = (record.version + 1, total, total);
     record.numbered = total;
-    let step = Move { fence, expected_version: recorded.record.version, record, rows };
+    let step = Move {
+        fence,
+        expected_version: recorded.record.version,
+        rows_from: recorded.rows_total,
+        record,
+        rows,
+    };
     assert_eq!(store.advance(&id, &step).await.unwrap(), Advanced::Advanced);
     let late = site.start("p3");
     late.until_serving(total).await;
     let told = late.status(&early).await;
     assert_eq!((told["state"].as_str(), told["number"].as_u64()), (Some("turn_missed"), Some(1)));
     // The lease of those weeks runs out; then the rows are folded, here and in the store.
-    store.lease(&id, "weeks", 1).await.unwrap();
+    store.lease(&id, "weeks", 1, 0).await.unwrap();
     eventually("folded", 10, async || store.record(&id, 0).await.unwrap().rows_first > 1_000).await;
     let recorded = store.record(&id, 0).await.unwrap();
     assert_eq!(recorded.rows_total, 2_001);

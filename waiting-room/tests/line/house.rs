@@ -97,8 +97,14 @@ impl Store for Watched {
         }
         reports
     }
-    async fn lease(&self, sale: &SaleId, holder: &str, lease_ms: u64) -> Result<Option<u64>, StoreError> {
-        self.inner.lease(sale, holder, lease_ms).await
+    async fn lease(
+        &self,
+        sale: &SaleId,
+        holder: &str,
+        lease_ms: u64,
+        knows: u64,
+    ) -> Result<Option<u64>, StoreError> {
+        self.inner.lease(sale, holder, lease_ms, knows).await
     }
     async fn record(&self, sale: &SaleId, rows_from: usize) -> Result<Recorded, StoreError> {
         self.inner.record(sale, rows_from).await
@@ -155,6 +161,8 @@ pub(crate) struct House {
     shoppers: Router,
     operators: Router,
     watched: Arc<Watched>,
+    /// Set once the process has read the line; before, it answers nobody.
+    ready: tokio::sync::OnceCell<()>,
     running: tokio::task::JoinHandle<()>,
     _stop: tokio::sync::watch::Sender<bool>,
 }
@@ -290,7 +298,7 @@ impl Site {
         let running = tokio::spawn(run(Arc::clone(&app), stopped));
         let (shoppers, operators) =
             (guard(router(Arc::clone(&app))), guard(operator_router(Arc::clone(&app))));
-        House { app, shoppers, operators, watched, running, _stop: stop }
+        House { app, shoppers, operators, watched, ready: Default::default(), running, _stop: stop }
     }
 
     /// The line's store itself.
@@ -344,8 +352,14 @@ pub(crate) fn eligibility(account: &str, exp: i64) -> String {
 }
 
 impl House {
+    async fn wait_until_ready(&self) {
+        let ready = async || self.app.ready().await.is_ok();
+        self.ready.get_or_init(async || eventually("the line was read", 10, ready).await).await;
+    }
+
     /// Sends a request as it is.
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        self.wait_until_ready().await;
         let router =
             if request.uri().path().starts_with("/operator") { &self.operators } else { &self.shoppers };
         let response = router.clone().oneshot(request).await.unwrap();
@@ -356,6 +370,7 @@ impl House {
 
     /// Sends a request and leaves the body in its coding.
     pub(crate) async fn send_raw(&self, request: Request<Body>) -> (StatusCode, HeaderMap, bytes::Bytes) {
+        self.wait_until_ready().await;
         let response = self.shoppers.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())

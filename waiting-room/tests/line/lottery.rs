@@ -98,7 +98,7 @@ async fn from_the_door_to_the_draw_and_after(backend: Backend) {
         (board["now_serving"].as_u64(), board["queueing_method"].as_str()),
         (Some(0), Some("lottery"))
     );
-    assert_eq!(board["waiting"], 30);
+    eventually("all are counted", 5, async || house.board().await["waiting"] == 30).await;
 
     site.set_after_opening(0);
     until_numbered(&house, &tickets).await;
