@@ -186,7 +186,7 @@ impl Beacon {
 pub struct Admission {
     /// People admitted per minute.
     pub rate_per_minute: u64,
-    /// People admitted at once after a lull. Default: one second's worth of the rate.
+    /// People admitted at once after a lull, 0.4 s worth of the rate at least. Default: one second's worth of the rate.
     pub burst: u64,
     /// Most people between admission and purchase at a time. Absent: any number.
     #[serde(skip_serializing_if = "Option::is_none")]
