@@ -49,9 +49,14 @@ pub struct Figures {
     pub leads: bool,
 }
 
-/// Places known to be given up: sorted seqs, per lane.
+/// Places known to be given up.
 #[derive(Debug)]
-struct LeftSeats(Vec<Vec<u64>>);
+struct LeftSeats {
+    /// Sorted seqs, per lane.
+    seqs: Vec<Vec<u64>>,
+    /// Per lane: places below are not kept, their turn is long over. The lane is asked about those anyway.
+    folded: Vec<u64>,
+}
 
 /// A sale at one moment.
 #[derive(Debug)]
@@ -111,7 +116,7 @@ impl LiveSale {
     #[must_use]
     pub fn new(sale: Arc<StoredSale>, verifier: Arc<Verifier>, now: Timestamp) -> Self {
         let follower = Follower::new(sale.definition.lanes);
-        let left = LeftSeats(vec![Vec::new(); usize::from(sale.definition.lanes)]);
+        let left = LeftSeats::new(usize::from(sale.definition.lanes));
         let snapshot = Snapshot::build(None, sale, verifier, &follower, None, 0, now);
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
@@ -131,7 +136,7 @@ impl LiveSale {
     #[must_use]
     pub fn has_left(&self, lane: u16, seq: u64) -> bool {
         let left = self.left.read().unwrap_or_else(PoisonError::into_inner);
-        left.0.get(usize::from(lane)).is_some_and(|seqs| seqs.binary_search(&seq).is_ok())
+        left.seqs.get(usize::from(lane)).is_some_and(|seqs| seqs.binary_search(&seq).is_ok())
     }
 
     /// Remembers that a place was given up.
@@ -194,18 +199,25 @@ impl LiveSale {
 }
 
 impl LeftSeats {
+    fn new(lanes: usize) -> Self {
+        Self { seqs: vec![Vec::new(); lanes], folded: vec![0; lanes] }
+    }
+
     fn note(&mut self, lane: usize, seq: u64) {
-        if let Some(seqs) = self.0.get_mut(lane)
+        // A process that has just started reads the lanes' logs from their beginning, long after rows were folded.
+        if let Some(seqs) = self.seqs.get_mut(lane)
+            && seq >= self.folded[lane]
             && let Err(position) = seqs.binary_search(&seq)
         {
             seqs.insert(position, seq);
         }
     }
 
-    /// Forgets places whose turn is long over: the lane is asked about those anyway.
+    /// Forgets places whose turn is long over, also those that are told from now on.
     fn forget_folded(&mut self, numbering: &Numbering) {
-        for (lane, seqs) in self.0.iter_mut().enumerate() {
-            seqs.drain(..seqs.partition_point(|seq| *seq < numbering.folded_entries(lane)));
+        for (lane, seqs) in self.seqs.iter_mut().enumerate() {
+            self.folded[lane] = numbering.folded_entries(lane);
+            seqs.drain(..seqs.partition_point(|seq| *seq < self.folded[lane]));
             seqs.shrink_to_fit();
         }
     }
@@ -213,7 +225,7 @@ impl LeftSeats {
     /// Places given up before their turn came.
     fn waiting(&self, follower: &Follower) -> u64 {
         let (numbers, now_serving) = (follower.numbers(), follower.record().now_serving);
-        let lanes = self.0.iter().enumerate().filter(|(_, seqs)| !seqs.is_empty());
+        let lanes = self.seqs.iter().enumerate().filter(|(_, seqs)| !seqs.is_empty());
         lanes.map(|(lane, seqs)| seqs.len() as u64 - numbers.count_through(lane, seqs, now_serving)).sum()
     }
 }
@@ -311,5 +323,28 @@ fn public_status(
         items: definition.items.iter().map(item).collect(),
         message: sale.controls.message.clone(),
         poll_after_ms: public_poll_after_ms(definition, phase, now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_given_up_that_are_folded_are_forgotten_whenever_they_are_told() {
+        let mut numbering = Numbering::new(2);
+        for row in [[10, 4], [20, 8], [30, 12]] {
+            numbering.append(&row).unwrap();
+        }
+        let mut left = LeftSeats::new(2);
+        left.note(0, 3);
+        numbering.fold(1);
+        assert_eq!((numbering.folded_entries(0), numbering.folded_entries(1)), (20, 8));
+        left.forget_folded(&numbering);
+        // A survey may bring the beginning of a long log after the first snapshot was published.
+        for (lane, seq) in [(0, 19), (0, 25), (0, 20), (1, 7), (1, 8), (9, 1)] {
+            left.note(lane, seq);
+        }
+        assert_eq!(left.seqs, [vec![20, 25], vec![8]]);
     }
 }
