@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::{
     admission::AdmissionRecord,
+    draw::{is_lottery, record::PublicRecord},
     eligibility::Verifier,
     follow::Follower,
     numbering::Numbering,
@@ -59,7 +60,7 @@ struct LeftSeats {
 }
 
 /// A sale at one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The sale.
     pub sale: Arc<StoredSale>,
@@ -79,6 +80,8 @@ pub struct Snapshot {
     pub status_bytes: Arc<Prepared>,
     /// The sale page as bytes.
     pub page_bytes: Arc<Prepared>,
+    /// The public record of the draw as bytes; `None` where there is no lottery.
+    pub draw_bytes: Option<Arc<Prepared>>,
 }
 
 /// The public status, as API.md has it.
@@ -264,8 +267,20 @@ impl Snapshot {
                 (Arc::new(status), Arc::new(Prepared::new(text)), Arc::new(Prepared::new(page)))
             }
         };
+        let draw_bytes = draw_bytes(previous, &sale, &record);
         let (numbering, entered_by_lane) = (follower.numbers(), follower.entered_by_lane());
-        Self { sale, verifier, record, numbering, entered_by_lane, stock, status, status_bytes, page_bytes }
+        Self {
+            sale,
+            verifier,
+            record,
+            numbering,
+            entered_by_lane,
+            stock,
+            status,
+            status_bytes,
+            page_bytes,
+            draw_bytes,
+        }
     }
 
     /// What entering needs to know of a lane. Places that were counted count as given, numbered or not.
@@ -293,6 +308,22 @@ impl Snapshot {
         let (definition, controls) = (&self.sale.definition, &self.sale.controls);
         phase(definition, controls, self.stock.as_deref(), self.record.is_drawn(), now)
     }
+}
+
+/// The record's bytes, made anew only when the draw has come further: nothing else that stands in it ever changes.
+fn draw_bytes(
+    previous: Option<&Snapshot>,
+    sale: &StoredSale,
+    record: &AdmissionRecord,
+) -> Option<Arc<Prepared>> {
+    if !is_lottery(&sale.definition) {
+        return None;
+    }
+    let known = previous.filter(|previous| previous.record.draw == record.draw);
+    known.and_then(|previous| previous.draw_bytes.clone()).or_else(|| {
+        let text = serde_json::to_string(&PublicRecord::new(sale, record.draw.as_ref()));
+        Some(Arc::new(Prepared::new(text.unwrap_or_default())))
+    })
 }
 
 fn public_status(
@@ -328,7 +359,47 @@ fn public_status(
 
 #[cfg(test)]
 mod tests {
+    use lockgate_shared::{
+        catalog::{Controls, SaleSecrets},
+        sale::{EXAMPLE_TOML, parse_toml},
+    };
+
     use super::*;
+    use crate::draw::{Draw, Drawn};
+
+    #[test]
+    fn the_draw_s_record_is_prepared_once_for_each_step_of_the_draw() {
+        let text = EXAMPLE_TOML.replace("queueing_method = \"fifo\"", "queueing_method = \"lottery\"");
+        let definition = parse_toml("example", &text).unwrap();
+        let mut sale = StoredSale {
+            secrets: SaleSecrets { lane_key: [1; 32], account_key: [2; 32], draw_secret: [3; 32] },
+            controls: Controls::default(),
+            version: 1,
+            created_at: definition.doors_open_at,
+            definition,
+        };
+        let live = LiveSale::new(Arc::new(sale.clone()), Arc::default(), sale.definition.doors_open_at);
+        let mut snapshot = Snapshot::clone(&live.snapshot());
+        let at = sale.definition.opens_at;
+        let mut draw = Draw { pools: vec![5, 4], frozen_at: at, drawn: None };
+        let mut record = AdmissionRecord { draw: Some(draw.clone()), ..AdmissionRecord::default() };
+        let promised = snapshot.draw_bytes.clone().unwrap();
+        let frozen = draw_bytes(Some(&snapshot), &sale, &record).unwrap();
+        assert_ne!(frozen.etag(false), promised.etag(false));
+        (snapshot.record, snapshot.draw_bytes) = (Arc::new(record.clone()), Some(Arc::clone(&frozen)));
+        record.now_serving += 1;
+        let same = draw_bytes(Some(&snapshot), &sale, &record).unwrap();
+        assert!(Arc::ptr_eq(&same, &frozen), "a tick in which the draw stands still prepares nothing");
+        draw.drawn = Some(Drawn { at, beacon: None });
+        record.draw = Some(draw);
+        let drawn = draw_bytes(Some(&snapshot), &sale, &record).unwrap();
+        assert_eq!(
+            serde_json::from_slice::<PublicRecord>(drawn.plain()).unwrap(),
+            PublicRecord::new(&sale, record.draw.as_ref())
+        );
+        sale.definition.queueing_method = lockgate_shared::sale::QueueingMethod::Fifo;
+        assert!(draw_bytes(Some(&snapshot), &sale, &record).is_none());
+    }
 
     #[test]
     fn places_given_up_that_are_folded_are_forgotten_whenever_they_are_told() {
