@@ -52,7 +52,8 @@ pub fn run(command: &DrawCommand) -> Result<(), Failure> {
         .map_err(|error| Failure::running(format!("record: is no public record of a draw: {error}")))?;
     let verdict = record.verify();
     let mut problems = verdict.problems;
-    if commitment.as_ref().is_some_and(|published| *published != record.commitment) {
+    if commitment.as_ref().is_some_and(|published| !published.trim().eq_ignore_ascii_case(&record.commitment))
+    {
         problems.push("commitment: is not the one that was published before the draw".to_owned());
     }
     let mut checked = 0;

@@ -170,12 +170,8 @@ pub fn advance(record: &AdmissionRecord, settings: &Settings, scene: &Scene<'_>)
     let refills_otherwise = (old.flow_per_minute, old.capacity) != (flow_per_minute, capacity)
         || (flow_per_minute > 0 && now < old.updated_at);
     if admitted > 0 || refills_otherwise {
-        next.bucket = Bucket {
-            micro_permits: permits - admitted * PERMIT,
-            updated_at: now,
-            flow_per_minute,
-            capacity,
-        };
+        next.bucket =
+            Bucket { micro_permits: permits - admitted * PERMIT, updated_at: now, flow_per_minute, capacity };
     }
     (next != *record).then(|| {
         next.version = record.version.saturating_add(1);

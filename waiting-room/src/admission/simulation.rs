@@ -346,10 +346,7 @@ fn l6_rate_burst_and_pause_change_in_the_middle_and_nothing_is_made_up() {
         // One more for the permit that had begun.
         assert!(called * PERMIT <= inflow + (second[0].2 + 1) * PERMIT, "tick {tick}: {second:?}");
         let effective = world.record.bucket;
-        assert_eq!(
-            (effective.capacity, effective.flow_per_minute == 0),
-            (capacity, phase == Phase::Paused)
-        );
+        assert_eq!((effective.capacity, effective.flow_per_minute == 0), (capacity, phase == Phase::Paused));
     }
     let called: u64 = ticks.iter().map(|(called, ..)| called).sum();
     assert!(called > 10_000, "and yet {called} were called");
