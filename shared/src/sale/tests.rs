@@ -50,7 +50,11 @@ fn what_is_left_out_gets_its_default_by_both_doors() {
     assert_eq!((sale.queueing_method, sale.entry), (QueueingMethod::Fifo, EntryRule::Open));
     assert_eq!((sale.lanes, sale.per_account_limit, sale.hold_seconds), (16, 1, 600));
     let admission = &sale.admission;
-    assert_eq!((admission.burst, admission.turn_seconds, admission.token_seconds), (2000, 120, 600));
+    assert_eq!(admission.burst, None, "nobody wrote one");
+    assert_eq!(
+        (admission.burst_in_force(), admission.turn_seconds, admission.token_seconds),
+        (2000, 120, 600)
+    );
     assert_eq!(sale.opens_at.to_string(), "2026-12-01T10:00:00.000Z");
 }
 

@@ -45,7 +45,7 @@ impl From<&Admission> for Settings {
         let micros = |factor: f64| (factor * MICROS as f64).round() as u64;
         Self {
             rate_per_minute: admission.rate_per_minute,
-            burst: admission.burst,
+            burst: admission.burst_in_force(),
             turn_seconds: admission.turn_seconds,
             max_active: admission.max_active,
             over_admission_micros: admission.over_admission.map(micros),

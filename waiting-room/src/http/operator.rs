@@ -68,13 +68,24 @@ struct MessageBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AdmissionBody {
+    #[serde(default, deserialize_with = "number")]
     rate_per_minute: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
     burst: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
     turn_seconds: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
     token_seconds: Option<u64>,
     /// Left out: as it was. `null`: none.
     #[serde(default, deserialize_with = "given")]
     max_active: Option<Option<u64>>,
+}
+
+/// A field that is left out or holds a number: there is nothing `null` could take away.
+fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Option::deserialize(deserializer)?
+        .map(Some)
+        .ok_or_else(|| serde::de::Error::custom("null is no number; leave the field out to keep what is set"))
 }
 
 /// A field that is there, be it `null`.
@@ -187,13 +198,8 @@ pub(super) async fn show_admission(
 }
 
 fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody) {
-    // A burst that was left at one second's worth of the rate follows the rate; otherwise a raised rate could
-    // never be reached.
-    let second_of = |rate: u64| rate.div_ceil(60).max(1);
-    let follows = admission.burst == second_of(admission.rate_per_minute);
-    let rate = body.rate_per_minute.unwrap_or(admission.rate_per_minute);
-    admission.burst = body.burst.unwrap_or(if follows { second_of(rate) } else { admission.burst });
-    admission.rate_per_minute = rate;
+    admission.rate_per_minute = body.rate_per_minute.unwrap_or(admission.rate_per_minute);
+    admission.burst = body.burst.or(admission.burst);
     admission.max_active = body.max_active.unwrap_or(admission.max_active);
     admission.turn_seconds = body.turn_seconds.unwrap_or(admission.turn_seconds);
     admission.token_seconds = body.token_seconds.unwrap_or(admission.token_seconds);
@@ -303,7 +309,7 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
         epoch: controls.epoch,
         message: controls.message.as_deref(),
         rate_per_minute: definition.admission.rate_per_minute,
-        burst: definition.admission.burst,
+        burst: definition.admission.burst_in_force(),
         turn_seconds: definition.admission.turn_seconds,
         token_seconds: definition.admission.token_seconds,
         entered: snapshot.entered_by_lane.iter().sum(),
@@ -321,7 +327,7 @@ fn admission_view(app: &App, sale: &Arc<StoredSale>) -> AdmissionView {
     let admission = &sale.definition.admission;
     AdmissionView {
         rate_per_minute: admission.rate_per_minute,
-        burst: admission.burst,
+        burst: admission.burst_in_force(),
         max_active: admission.max_active,
         over_admission: admission.over_admission,
         turn_seconds: admission.turn_seconds,
