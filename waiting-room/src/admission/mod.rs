@@ -103,6 +103,19 @@ impl Bound {
     pub const ALL: [Self; 7] =
         [Self::NotOpen, Self::Pause, Self::Closed, Self::Line, Self::Rate, Self::Cap, Self::Stock];
 
+    /// Whether the line has acted on what the sale is doing: for a moment after a change the record still names what
+    /// held it before.
+    #[must_use]
+    pub fn belongs_to(self, phase: Phase) -> bool {
+        match phase {
+            Phase::Open => matches!(self, Self::Line | Self::Rate | Self::Cap | Self::Stock),
+            Phase::Paused => self == Self::Pause,
+            Phase::SoldOut => self == Self::Stock,
+            Phase::Closed => self == Self::Closed,
+            Phase::Scheduled | Phase::DoorsOpen | Phase::Drawing => self == Self::NotOpen,
+        }
+    }
+
     /// The word for operators.
     #[must_use]
     pub fn as_str(self) -> &'static str {

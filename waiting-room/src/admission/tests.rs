@@ -314,6 +314,11 @@ fn each_phase_names_its_bound() {
         let scene = Scene { now: at_ms(0), phase, total: 50, turns: &none, winnable: None };
         let next = super::advance(&AdmissionRecord::default(), &settings, &scene);
         assert_eq!(next.map_or(Bound::NotOpen, |next| next.bound), bound, "{phase:?}");
+        for other in Bound::ALL {
+            let fits = other == bound
+                || (phase == Phase::Open && matches!(other, Bound::Line | Bound::Cap | Bound::Stock));
+            assert_eq!(other.belongs_to(phase), fits, "{other:?} while {phase:?}");
+        }
     }
 }
 

@@ -17,7 +17,11 @@ use lockgate_shared::{
 use serde::{Deserialize, Serialize};
 
 use super::{Nothing, private_json};
-use crate::app::App;
+use crate::{
+    admission::Bound,
+    app::App,
+    phase::{Phase, phase},
+};
 
 #[derive(Serialize)]
 struct SaleView<'a> {
@@ -56,7 +60,9 @@ struct AdmissionView {
     pending_turns: u64,
     no_show_share: f64,
     winnable: Option<u64>,
-    bound_by: &'static str,
+    /// Left out while the line has not acted on the last change yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_by: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
@@ -294,16 +300,13 @@ fn tagged(mut response: Response, sale: &StoredSale) -> Response {
 }
 
 fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
-    let live = app.live(sale);
-    let snapshot = live.snapshot();
+    let snapshot = app.live(sale).snapshot();
     let (definition, controls) = (&sale.definition, &sale.controls);
-    let (is_drawn, now) = (snapshot.record.is_drawn(), app.parts.clock.now());
-    let doing = crate::phase::phase(definition, controls, live.stock().as_deref(), is_drawn, now);
     SaleView {
         sale: &definition.id,
         name: &definition.name,
         version: sale.version,
-        phase: doing.as_str(),
+        phase: phase_now(app, sale).as_str(),
         paused: controls.paused,
         closed: controls.closed,
         epoch: controls.epoch,
@@ -319,6 +322,12 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
         admission: admission_view(app, sale),
         created_at: sale.created_at,
     }
+}
+
+fn phase_now(app: &App, sale: &Arc<StoredSale>) -> Phase {
+    let live = app.live(sale);
+    let (is_drawn, now) = (live.snapshot().record.is_drawn(), app.parts.clock.now());
+    phase(&sale.definition, &sale.controls, live.stock().as_deref(), is_drawn, now)
 }
 
 fn admission_view(app: &App, sale: &Arc<StoredSale>) -> AdmissionView {
@@ -337,7 +346,9 @@ fn admission_view(app: &App, sale: &Arc<StoredSale>) -> AdmissionView {
         pending_turns: figures.pending_turns,
         no_show_share: record.no_show_share(),
         winnable: figures.winnable,
-        bound_by: record.bound.as_str(),
+        bound_by: Some(record.bound)
+            .filter(|bound| bound.belongs_to(phase_now(app, sale)))
+            .map(Bound::as_str),
     }
 }
 

@@ -107,6 +107,25 @@ async fn p4_what_would_move_people_is_refused_with_its_reason() {
 }
 
 #[tokio::test]
+async fn l6_no_answer_names_a_bound_that_contradicts_it() {
+    let (site, house) = opened().await;
+    site.set_after_opening(1);
+    house.enter().await;
+    let bound = async || house.operate("GET", "/admission", &json!({})).await.json()["bound_by"].clone();
+    eventually("nobody is left", 10, async || bound().await == "line").await;
+    for _ in 0..5 {
+        let paused = house.operate("POST", "/pause", &json!({})).await.json();
+        let said = paused["admission"].get("bound_by");
+        assert!(said.is_none_or(|bound| bound == "pause"), "{paused}");
+        eventually("the line has paused", 10, async || bound().await == "pause").await;
+        let resumed = house.operate("POST", "/resume", &json!({})).await.json();
+        let said = resumed["admission"].get("bound_by");
+        assert!(said.is_none_or(|bound| bound != "pause"), "{resumed}");
+        eventually("the line goes on", 10, async || bound().await == "line").await;
+    }
+}
+
+#[tokio::test]
 async fn actions_show_everywhere() {
     let (_site, house) = opened().await;
     let said = house.operate("POST", "/message", &json!({"message": " <b>Back</b> at noon "})).await;
