@@ -12,7 +12,7 @@ def verify(record, tickets):
         "drawn": record["drawn"] is True, "algorithm": record["algorithm"] == "lockgate-draw-v1",
         "commitment": hashlib.sha256(secret).hexdigest() == text["commitment"], "seed": seed.hex() == text["seed"],
         "checksum": hashlib.sha256("\0".join(text[name] for name in FIELDS).encode()).hexdigest() == text["checksum"],
-        "pools": sum(record["pools"]) <= 100_000_000}
+        "pools": sum(record["pools"]) <= 100_000_000, "beacon": record.get("beacon") != ""}
     if not all(sound.values()):
         return [f"{name}: does not belong to this record" for name in sound if not sound[name]]
     places = [(pool, entry) for pool, size in enumerate(record["pools"]) for entry in range(size)]

@@ -169,6 +169,12 @@ async fn a_draw_of_10_000_verifies_ticket_by_ticket_and_every_change_is_caught()
             assert!(!sound, "{field} was changed, and nobody noticed: {said}");
         }
     }
+    let mut vast = public.clone();
+    vast["pools"] = json!([4_294_967_295_u64]);
+    let path = folder.write("vast.json", &vast.to_string());
+    for (sound, said) in verify(&path, None) {
+        assert!(!sound && said.contains("pools"), "{said}");
+    }
     for missing in ["checksum", "frozen_at", "drawn_at", "seed"] {
         let mut record = public.clone();
         record.as_object_mut().unwrap().remove(missing);
