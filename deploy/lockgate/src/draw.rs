@@ -12,7 +12,7 @@ use lockgate_waiting_room::draw::{
     record::{DrawnTicket, PublicRecord},
 };
 
-use crate::exit::Failure;
+use crate::{exit::Failure, print};
 
 /// What to do with a draw.
 #[derive(Args)]
@@ -64,7 +64,10 @@ pub fn run(command: &DrawCommand) -> Result<(), Failure> {
         return Err(Failure::running(format!("the draw does not verify\n{}", problems.join("\n"))));
     }
     let entries = verdict.table.map_or(0, |table| table.total());
-    println!("the draw of '{}' verifies: {entries} entries, {checked} tickets checked", record.sale);
+    print::line(format_args!(
+        "the draw of '{}' verifies: {entries} entries, {checked} tickets checked",
+        record.sale
+    ));
     Ok(())
 }
 
