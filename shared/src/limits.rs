@@ -12,6 +12,8 @@ pub const NAME_BYTES_MAX: usize = 200;
 pub const MESSAGE_BYTES_MAX: usize = 500;
 /// Longest beacon of a draw, in bytes.
 pub const BEACON_BYTES_MAX: usize = 512;
+/// Most entries of a draw that is verified: each takes twenty bytes while the numbers are computed again.
+pub const DRAW_ENTRIES_MAX: u64 = 100_000_000;
 /// Longest account name an eligibility token may carry in `sub`, in bytes.
 pub const ACCOUNT_NAME_BYTES_MAX: usize = 256;
 /// Longest `Idempotency-Key`, in bytes.
@@ -97,3 +99,4 @@ const _: () = assert!(
     "a u64 has 20 digits and a comma"
 );
 const _: () = assert!((STOCK_MAX as u64) < (1 << 32));
+const _: () = assert!(DRAW_ENTRIES_MAX <= u32::MAX as u64, "a drawn number is a u32");

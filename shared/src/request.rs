@@ -173,8 +173,9 @@ pub async fn read_body<T: DeserializeOwned>(request: Request<Body>) -> Result<(T
 /// # Errors
 /// 400 `malformed` naming what is wrong.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    // serde reads an array as the fields of a struct in their order; the contract has objects only.
-    if bytes.trim_ascii_start().first() == Some(&b'[') {
+    // serde reads an array as the fields of a struct in their order, and names our own types where it finds neither;
+    // the contract has objects only.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::malformed("The JSON body is wrong: it must be an object."));
     }
     serde_json::from_slice(bytes)
@@ -291,6 +292,15 @@ mod tests {
     async fn f4_a_body_that_never_ends_is_given_up() {
         let endless = futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
         assert_eq!(read_bytes(Body::from_stream(endless), 100).await.unwrap_err().code, "too_slow");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_object_is_refused_in_the_contract_s_words() {
+        for bad in ["null", "5", "\"x\"", "true", " [1]", "x"] {
+            let problem = read(Some("application/json"), bad).await.unwrap_err();
+            assert_eq!(problem.code, "malformed", "{bad}");
+            assert_eq!(problem.detail, "The JSON body is wrong: it must be an object.", "{bad}");
+        }
     }
 
     #[tokio::test]

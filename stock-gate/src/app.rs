@@ -114,8 +114,14 @@ impl App {
     /// # Errors
     /// 404 `no_such_sale`, 503 when the store broke.
     pub async fn stock(&self, sale: &SaleId) -> Result<StockSnapshot, Problem> {
-        let limit = self.sale(sale)?.definition.total_limit;
-        self.store.stock(sale, limit).await.map_err(unavailable)
+        let found = self.sale(sale)?;
+        let stock = self.store.stock(sale, found.definition.total_limit).await;
+        // Every sale begins so; the loop that puts the stock there says what hinders it.
+        if stock.is_err() && found.controls.stock_opened_at.is_none() {
+            let detail = "The stock of this sale is being put on sale; it is there in a moment. Try again.";
+            return Err(Problem::unavailable("stock_unavailable", detail).retry_after(1));
+        }
+        stock.map_err(unavailable)
     }
 
     /// Puts a sale's stock into the store, once.

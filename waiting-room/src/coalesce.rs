@@ -11,10 +11,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use lockgate_shared::{
-    ids::SaleId,
-    store::{Effect, StoreError},
-};
+use lockgate_shared::{ids::SaleId, store::StoreError};
 use tokio::sync::oneshot;
 
 /// Most items of one call.
@@ -107,7 +104,7 @@ where
         refuse(answers, &error);
         // Behind a store that fails, those who wait would wait in vain, one time-out after another.
         let behind = locked(&queues).get_mut(&lane).map(std::mem::take).unwrap_or_default();
-        let untouched = StoreError::untouched(verb, format!("the call before it failed: {error}"));
+        let untouched = StoreError::untouched(verb, format!("the call before it failed: {}", error.causes()));
         refuse(behind.into_iter().map(|waiting| waiting.answer), &untouched);
     }
 }
@@ -128,11 +125,7 @@ fn next_batch<T, A>(queues: &Mutex<Queues<T, A>>, lane: &Lane) -> Option<Vec<Wai
 
 fn refuse<A>(answers: impl IntoIterator<Item = oneshot::Sender<Result<A, StoreError>>>, error: &StoreError) {
     for answer in answers {
-        let copy = match error.effect {
-            Effect::None => StoreError::untouched(error.verb, error.to_string()),
-            Effect::Unknown => StoreError::unknown(error.verb, error.to_string()),
-        };
-        let _ = answer.send(Err(copy));
+        let _ = answer.send(Err(error.again()));
     }
 }
 
@@ -140,6 +133,7 @@ fn refuse<A>(answers: impl IntoIterator<Item = oneshot::Sender<Result<A, StoreEr
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use lockgate_shared::store::Effect;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -270,8 +264,12 @@ mod tests {
             let behind = bench.ride(0, 9);
             bench.waiting(1).await;
             bench.gate.add_permits(2);
-            assert_eq!(first.await.unwrap().unwrap_err().effect, Effect::Unknown);
-            assert_eq!(behind.await.unwrap().unwrap_err().effect, Effect::None, "its item was never sent");
+            let (first, behind) = (first.await.unwrap().unwrap_err(), behind.await.unwrap().unwrap_err());
+            assert_eq!(first.effect, Effect::Unknown);
+            assert_eq!(behind.effect, Effect::None, "its item was never sent");
+            for said in [first.to_string(), behind.to_string()] {
+                assert_eq!(said.matches("store failed").count(), 1, "said once: {said}");
+            }
             assert_eq!(bench.ride(0, 9).await.unwrap().unwrap(), 90);
         }
     }

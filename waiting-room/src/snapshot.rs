@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::{
     admission::AdmissionRecord,
+    draw::{is_lottery, record::PublicRecord},
     eligibility::Verifier,
     follow::Follower,
     numbering::Numbering,
@@ -53,12 +54,17 @@ pub struct Figures {
     pub leads: bool,
 }
 
-/// Places known to be given up: sorted seqs, per lane.
+/// Places known to be given up.
 #[derive(Debug)]
-struct LeftSeats(Vec<Vec<u64>>);
+struct LeftSeats {
+    /// Sorted seqs, per lane.
+    seqs: Vec<Vec<u64>>,
+    /// Per lane: places below are not kept, their turn is long over. The lane is asked about those anyway.
+    folded: Vec<u64>,
+}
 
 /// A sale at one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The sale.
     pub sale: Arc<StoredSale>,
@@ -78,6 +84,8 @@ pub struct Snapshot {
     pub status_bytes: Arc<Prepared>,
     /// The sale page as bytes.
     pub page_bytes: Arc<Prepared>,
+    /// The public record of the draw as bytes; `None` where there is no lottery.
+    pub draw_bytes: Option<Arc<Prepared>>,
 }
 
 /// The public status, as API.md has it.
@@ -117,8 +125,8 @@ impl LiveSale {
     #[must_use]
     pub fn new(sale: Arc<StoredSale>, verifier: Arc<Verifier>, now: Timestamp) -> Self {
         let follower = Follower::new(sale.definition.lanes);
-        let left = LeftSeats(vec![Vec::new(); usize::from(sale.definition.lanes)]);
         let is_new = now.since(sale.created_at) < IS_NEW;
+        let left = LeftSeats::new(usize::from(sale.definition.lanes));
         let snapshot = Snapshot::build(None, sale, verifier, &follower, None, 0, now);
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
@@ -145,7 +153,7 @@ impl LiveSale {
     #[must_use]
     pub fn has_left(&self, lane: u16, seq: u64) -> bool {
         let left = self.left.read().unwrap_or_else(PoisonError::into_inner);
-        left.0.get(usize::from(lane)).is_some_and(|seqs| seqs.binary_search(&seq).is_ok())
+        left.seqs.get(usize::from(lane)).is_some_and(|seqs| seqs.binary_search(&seq).is_ok())
     }
 
     /// Remembers that a place was given up.
@@ -209,18 +217,25 @@ impl LiveSale {
 }
 
 impl LeftSeats {
+    fn new(lanes: usize) -> Self {
+        Self { seqs: vec![Vec::new(); lanes], folded: vec![0; lanes] }
+    }
+
     fn note(&mut self, lane: usize, seq: u64) {
-        if let Some(seqs) = self.0.get_mut(lane)
+        // A process that has just started reads the lanes' logs from their beginning, long after rows were folded.
+        if let Some(seqs) = self.seqs.get_mut(lane)
+            && seq >= self.folded[lane]
             && let Err(position) = seqs.binary_search(&seq)
         {
             seqs.insert(position, seq);
         }
     }
 
-    /// Forgets places whose turn is long over: the lane is asked about those anyway.
+    /// Forgets places whose turn is long over, also those that are told from now on.
     fn forget_folded(&mut self, numbering: &Numbering) {
-        for (lane, seqs) in self.0.iter_mut().enumerate() {
-            seqs.drain(..seqs.partition_point(|seq| *seq < numbering.folded_entries(lane)));
+        for (lane, seqs) in self.seqs.iter_mut().enumerate() {
+            self.folded[lane] = numbering.folded_entries(lane);
+            seqs.drain(..seqs.partition_point(|seq| *seq < self.folded[lane]));
             seqs.shrink_to_fit();
         }
     }
@@ -228,7 +243,7 @@ impl LeftSeats {
     /// Places given up before their turn came.
     fn waiting(&self, follower: &Follower) -> u64 {
         let (numbers, now_serving) = (follower.numbers(), follower.record().now_serving);
-        let lanes = self.0.iter().enumerate().filter(|(_, seqs)| !seqs.is_empty());
+        let lanes = self.seqs.iter().enumerate().filter(|(_, seqs)| !seqs.is_empty());
         lanes.map(|(lane, seqs)| seqs.len() as u64 - numbers.count_through(lane, seqs, now_serving)).sum()
     }
 }
@@ -267,8 +282,20 @@ impl Snapshot {
                 (Arc::new(status), Arc::new(Prepared::new(text)), Arc::new(Prepared::new(page)))
             }
         };
+        let draw_bytes = draw_bytes(previous, &sale, &record);
         let (numbering, entered_by_lane) = (follower.numbers(), follower.entered_by_lane());
-        Self { sale, verifier, record, numbering, entered_by_lane, stock, status, status_bytes, page_bytes }
+        Self {
+            sale,
+            verifier,
+            record,
+            numbering,
+            entered_by_lane,
+            stock,
+            status,
+            status_bytes,
+            page_bytes,
+            draw_bytes,
+        }
     }
 
     /// What entering needs to know of a lane. Places that were counted count as given, numbered or not.
@@ -296,6 +323,22 @@ impl Snapshot {
         let (definition, controls) = (&self.sale.definition, &self.sale.controls);
         phase(definition, controls, self.stock.as_deref(), self.record.is_drawn(), now)
     }
+}
+
+/// The record's bytes, made anew only when the draw has come further: nothing else that stands in it ever changes.
+fn draw_bytes(
+    previous: Option<&Snapshot>,
+    sale: &StoredSale,
+    record: &AdmissionRecord,
+) -> Option<Arc<Prepared>> {
+    if !is_lottery(&sale.definition) {
+        return None;
+    }
+    let known = previous.filter(|previous| previous.record.draw == record.draw);
+    known.and_then(|previous| previous.draw_bytes.clone()).or_else(|| {
+        let text = serde_json::to_string(&PublicRecord::new(sale, record.draw.as_ref()));
+        Some(Arc::new(Prepared::new(text.unwrap_or_default())))
+    })
 }
 
 fn public_status(
@@ -326,5 +369,68 @@ fn public_status(
         items: definition.items.iter().map(item).collect(),
         message: sale.controls.message.clone(),
         poll_after_ms: public_poll_after_ms(definition, phase, now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockgate_shared::{
+        catalog::{Controls, SaleSecrets},
+        sale::{EXAMPLE_TOML, parse_toml},
+    };
+
+    use super::*;
+    use crate::draw::{Draw, Drawn};
+
+    #[test]
+    fn the_draw_s_record_is_prepared_once_for_each_step_of_the_draw() {
+        let text = EXAMPLE_TOML.replace("queueing_method = \"fifo\"", "queueing_method = \"lottery\"");
+        let definition = parse_toml("example", &text).unwrap();
+        let mut sale = StoredSale {
+            secrets: SaleSecrets { lane_key: [1; 32], account_key: [2; 32], draw_secret: [3; 32] },
+            controls: Controls::default(),
+            version: 1,
+            created_at: definition.doors_open_at,
+            definition,
+        };
+        let live = LiveSale::new(Arc::new(sale.clone()), Arc::default(), sale.definition.doors_open_at);
+        let mut snapshot = Snapshot::clone(&live.snapshot());
+        let at = sale.definition.opens_at;
+        let mut draw = Draw { pools: vec![5, 4], frozen_at: at, drawn: None };
+        let mut record = AdmissionRecord { draw: Some(draw.clone()), ..AdmissionRecord::default() };
+        let promised = snapshot.draw_bytes.clone().unwrap();
+        let frozen = draw_bytes(Some(&snapshot), &sale, &record).unwrap();
+        assert_ne!(frozen.etag(false), promised.etag(false));
+        (snapshot.record, snapshot.draw_bytes) = (Arc::new(record.clone()), Some(Arc::clone(&frozen)));
+        record.now_serving += 1;
+        let same = draw_bytes(Some(&snapshot), &sale, &record).unwrap();
+        assert!(Arc::ptr_eq(&same, &frozen), "a tick in which the draw stands still prepares nothing");
+        draw.drawn = Some(Drawn { at, beacon: None });
+        record.draw = Some(draw);
+        let drawn = draw_bytes(Some(&snapshot), &sale, &record).unwrap();
+        assert_eq!(
+            serde_json::from_slice::<PublicRecord>(drawn.plain()).unwrap(),
+            PublicRecord::new(&sale, record.draw.as_ref())
+        );
+        sale.definition.queueing_method = lockgate_shared::sale::QueueingMethod::Fifo;
+        assert!(draw_bytes(Some(&snapshot), &sale, &record).is_none());
+    }
+
+    #[test]
+    fn places_given_up_that_are_folded_are_forgotten_whenever_they_are_told() {
+        let mut numbering = Numbering::new(2);
+        for row in [[10, 4], [20, 8], [30, 12]] {
+            numbering.append(&row).unwrap();
+        }
+        let mut left = LeftSeats::new(2);
+        left.note(0, 3);
+        numbering.fold(1);
+        assert_eq!((numbering.folded_entries(0), numbering.folded_entries(1)), (20, 8));
+        left.forget_folded(&numbering);
+        // A survey may bring the beginning of a long log after the first snapshot was published.
+        for (lane, seq) in [(0, 19), (0, 25), (0, 20), (1, 7), (1, 8), (9, 1)] {
+            left.note(lane, seq);
+        }
+        assert_eq!(left.seqs, [vec![20, 25], vec![8]]);
     }
 }

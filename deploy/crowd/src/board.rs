@@ -14,6 +14,8 @@ const SNAPSHOTS_MAX: usize = 4_096;
 const CALL_LAG_MS_MAX: u64 = 3_000;
 /// Tokens given ahead of the board that are watched at a time.
 const EARLY_MAX: usize = 4_096;
+/// A burst counts as this much of the rate at least, in seconds: see api.md.
+const BURST_SECONDS_MIN: f64 = 0.4;
 /// The board's moment is known to within this, in seconds of the rate.
 const RATE_SLACK_SECONDS: f64 = 1.0;
 
@@ -165,7 +167,8 @@ impl Board {
         let excess = last.excess + moved as f64 - per_second * seconds;
         let beyond = excess - last.excess_min;
         if let Some(burst) = self.burst {
-            let allowed = burst as f64 + per_second * RATE_SLACK_SECONDS + 1.0;
+            let kept = (burst as f64).max(per_second * BURST_SECONDS_MIN);
+            let allowed = kept + per_second * RATE_SLACK_SECONDS + 1.0;
             verdict.check(Rule::Rate, beyond <= allowed, || {
                 format!("now_serving reached {now_serving}: {beyond:.0} beyond {per_second:.1} a second, where {allowed:.0} are allowed")
             });

@@ -1,6 +1,12 @@
 //! `lockgate-crowd`: see `--help` and `deploy/docs/crowd.md`.
 
-use std::process::ExitCode;
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,7 +18,7 @@ fn main() -> ExitCode {
         Ok(plan) => plan,
         Err(problems) => {
             for problem in problems.lines() {
-                eprintln!("lockgate-crowd: {problem}");
+                note(problem);
             }
             return ExitCode::from(2);
         }
@@ -21,7 +27,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Kept) => ExitCode::SUCCESS,
         Ok(Outcome::Broken | Outcome::Unfinished) => ExitCode::FAILURE,
         Err(problem) => {
-            eprintln!("lockgate-crowd: {problem}");
+            note(&problem);
             ExitCode::FAILURE
         }
     }
@@ -31,15 +37,24 @@ fn visit(plan: &Plan, options: &Options) -> Result<Outcome, String> {
     // One thread carries a crowd of a million, and leaves the other cores to the server under test.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    println!("seed {}", plan.seed);
+    say(format_args!("seed {}", plan.seed));
     let bar = bar(plan);
     let report = runtime.block_on(run(plan, |look| show(&bar, look))).map_err(|error| error.to_string())?;
     bar.finish_and_clear();
-    println!("{report}");
+    say(&report);
     if let Some(path) = &options.report {
         write(path, &report)?;
     }
     Ok(report.verdict)
+}
+
+/// A reader who has gone away is no reason to panic, as `println!` does.
+fn say(text: impl Display) {
+    let _ = writeln!(io::stdout().lock(), "{text}");
+}
+
+fn note(problem: &str) {
+    let _ = writeln!(io::stderr().lock(), "lockgate-crowd: {problem}");
 }
 
 fn write(path: &std::path::Path, report: &Report) -> Result<(), String> {

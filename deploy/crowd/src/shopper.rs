@@ -266,6 +266,8 @@ impl Shopper {
                     format!("shopper {who}: number {known}, then none")
                 });
             }
+            // From a process that is behind the one which answered before: no news, and no delay either.
+            None if now.snapshot < self.snapshot => {}
             None => self.check_in_time(who, now, board, verdict),
         }
     }
@@ -371,6 +373,36 @@ mod tests {
         assert_eq!(throws(7), throws(7));
         assert_ne!(throws(7), throws(9));
         assert!(throws(7).iter().all(|eye| *eye < 6));
+    }
+
+    #[test]
+    fn an_older_snapshot_without_the_number_is_no_delay() {
+        let mut shopper = Shopper::new(Habit::Faithful, 0, 1);
+        let (mut board, mut verdict) = (Board::new(None), Verdict::default());
+        let told = |snapshot: u64, number: Option<u64>, seconds: u64| Personal {
+            sale: "test".into(),
+            phase: Phase::Open,
+            state: if number.is_some() { State::Waiting } else { State::Entered },
+            snapshot,
+            now_serving: 0,
+            number,
+            people_ahead: number.map(|number| number - 1),
+            wait_seconds: None,
+            turn_expires_at: None,
+            poll_after_ms: 1_000,
+            server_time: format!("2026-12-01T10:00:{seconds:02}.000Z").into(),
+        };
+        shopper.start_over(micros_of("2026-12-01T10:00:00.000Z").unwrap());
+        for now in [told(3, None, 1), told(5, Some(9), 3), told(4, None, 30)] {
+            shopper.told(0, &now, &mut board, 0, &mut verdict);
+        }
+        assert_eq!(verdict.broken_total(), 0);
+        let mut late = Shopper::new(Habit::Faithful, 0, 1);
+        late.start_over(micros_of("2026-12-01T10:00:00.000Z").unwrap());
+        for now in [told(3, None, 1), told(5, None, 30)] {
+            late.told(1, &now, &mut board, 0, &mut verdict);
+        }
+        assert_eq!(verdict.broken(Rule::NumberInTime), 1);
     }
 
     #[test]

@@ -83,6 +83,8 @@ const WAIT_MS_CAP: u64 = 60_000;
 const POLL_MS_MIN: u64 = 100;
 /// Tries after which a state that another process may not know yet counts as wrong.
 const LAG_TRIES_MAX: u8 = 6;
+/// Time between two looks at what another process may not know yet, in milliseconds: with all tries three seconds.
+const LOOK_AGAIN_MS: u64 = 500;
 /// Longest credential of the contract, in bytes.
 const TICKET_BYTES_MAX: usize = 2_048;
 
@@ -116,6 +118,13 @@ impl Shopper {
         let wait = told_ms.max(own).min(WAIT_MS_CAP);
         // The jitter comes after the cap: otherwise everybody at the cap would come back together.
         Next::After(wait + self.throw(wait / 2 + 1), self.step)
+    }
+
+    /// The pending step again, a moment later: another process may not know yet what was done.
+    fn look_again(&mut self) -> Option<Next> {
+        self.tries = self.tries.saturating_add(1);
+        let wait = LOOK_AGAIN_MS * 4 / 5 + self.throw(LOOK_AGAIN_MS * 2 / 5);
+        (self.tries <= LAG_TRIES_MAX).then_some(Next::After(wait, self.step))
     }
 
     fn after_garbage(&mut self, kind: Garbage, answer: &Answer, scene: &mut Scene<'_>) -> Next {
@@ -376,8 +385,8 @@ impl Shopper {
             Some(State::Admitted | State::TurnMissed | State::Closed) => !self.asked_leave,
             _ => false,
         };
-        if !shows && self.tries < LAG_TRIES_MAX {
-            return self.retry(0);
+        if !shows && let Some(next) = self.look_again() {
+            return next;
         }
         let did = if self.asked_leave { "left" } else { "was admitted" };
         scene.verdict.check(Rule::Edges, shows, || format!("shopper {who} {did}, and is still {state:?}"));
@@ -387,6 +396,13 @@ impl Shopper {
 
     fn after_all(&mut self, answer: &Answer, scene: &mut Scene<'_>) -> Next {
         let who = scene.who;
+        // What a process says that goes by the line and has not heard of the leaving.
+        let is_lag = answer
+            .problem()
+            .is_ok_and(|problem| matches!(problem.code.as_ref(), "not_your_turn" | "sold_out"));
+        if is_lag && let Some(next) = self.look_again() {
+            return next;
+        }
         let refused =
             Refused::read(answer, &[(410, "left"), (410, "sale_closed")], scene, "admit after leaving");
         if refused.is_transient {
@@ -457,3 +473,6 @@ fn check_personal(now: &Personal<'_>, scene: &mut Scene<'_>) {
         )
     });
 }
+
+#[cfg(test)]
+mod tests;

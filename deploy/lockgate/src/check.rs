@@ -2,7 +2,7 @@
 
 use lockgate_shared::sale;
 
-use crate::{Options, exit::Failure, keys};
+use crate::{Options, exit::Failure, keys, print};
 
 /// Runs `lockgate check`.
 ///
@@ -21,13 +21,13 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         match std::fs::read_to_string(path) {
             Err(error) => problems.push(format!("{name}: cannot be read ({error}); name a sale file")),
             Ok(text) => match sale::parse_toml(&name, &text) {
-                Ok(definition) => println!("{name}: sale '{}' is sound", definition.id),
+                Ok(definition) => print::line(format_args!("{name}: sale '{}' is sound", definition.id)),
                 Err(found) => problems.extend(found.iter().map(ToString::to_string)),
             },
         }
     }
     if problems.is_empty() {
-        println!("the configuration is sound");
+        print::line(format_args!("the configuration is sound"));
         Ok(())
     } else {
         Err(Failure::usage(problems.join("\n")))

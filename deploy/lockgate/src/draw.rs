@@ -12,7 +12,7 @@ use lockgate_waiting_room::draw::{
     record::{DrawnTicket, PublicRecord},
 };
 
-use crate::exit::Failure;
+use crate::{exit::Failure, print};
 
 /// What to do with a draw.
 #[derive(Args)]
@@ -52,7 +52,8 @@ pub fn run(command: &DrawCommand) -> Result<(), Failure> {
         .map_err(|error| Failure::running(format!("record: is no public record of a draw: {error}")))?;
     let verdict = record.verify();
     let mut problems = verdict.problems;
-    if commitment.as_ref().is_some_and(|published| *published != record.commitment) {
+    if commitment.as_ref().is_some_and(|published| !published.trim().eq_ignore_ascii_case(&record.commitment))
+    {
         problems.push("commitment: is not the one that was published before the draw".to_owned());
     }
     let mut checked = 0;
@@ -63,7 +64,10 @@ pub fn run(command: &DrawCommand) -> Result<(), Failure> {
         return Err(Failure::running(format!("the draw does not verify\n{}", problems.join("\n"))));
     }
     let entries = verdict.table.map_or(0, |table| table.total());
-    println!("the draw of '{}' verifies: {entries} entries, {checked} tickets checked", record.sale);
+    print::line(format_args!(
+        "the draw of '{}' verifies: {entries} entries, {checked} tickets checked",
+        record.sale
+    ));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::{
 use clap::{Args, Subcommand};
 use lockgate_shared::keys::{KeyFile, KeyRing, KeyState};
 
-use crate::exit::Failure;
+use crate::{exit::Failure, print};
 
 /// Which ring, and what to do with it.
 #[derive(Args)]
@@ -68,22 +68,22 @@ pub fn run(command: &KeysCommand) -> Result<(), Failure> {
             }
             ring.keys.push(key);
             write(path, &ring)?;
-            println!("added key '{kid}' to {}", path.display());
+            print::line(format_args!("added key '{kid}' to {}", path.display()));
         }
         Action::List => {
             for key in &ring.keys {
-                println!("{}\t{}", key.kid, format!("{:?}", key.state).to_lowercase());
+                print::line(format_args!("{}\t{}", key.kid, format!("{:?}", key.state).to_lowercase()));
             }
         }
         Action::Activate { kid } => {
             ring.activate(kid).map_err(Failure::usage)?;
             write(path, &ring)?;
-            println!("'{kid}' signs from the next start of each process");
+            print::line(format_args!("'{kid}' signs from the next start of each process"));
         }
         Action::Retire { kid } => {
             ring.retire(kid).map_err(Failure::usage)?;
             write(path, &ring)?;
-            println!("'{kid}' is refused from the next start of each process");
+            print::line(format_args!("'{kid}' is refused from the next start of each process"));
         }
     }
     Ok(())

@@ -7,7 +7,11 @@
 //! | `stores.rs` | which back end each service gets |
 //! | `operations.rs` | `/healthz`, `/readyz`, `/metrics` |
 //! | `demo.rs` | the demo sale |
+//! | `print.rs` | what commands say |
 //! | `keys.rs`, `sale.rs`, `draw.rs`, `check.rs` | the commands of these names |
+
+// Both macros panic when nobody reads; `print.rs` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod check;
 mod config;
@@ -16,6 +20,7 @@ mod draw;
 mod exit;
 mod keys;
 mod operations;
+mod print;
 mod sale;
 mod serve;
 mod stores;
@@ -130,7 +135,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("lockgate: {failure}");
+            print::note(format_args!("lockgate: {failure}"));
             ExitCode::from(failure.code)
         }
     }

@@ -7,7 +7,7 @@ use lockgate_shared::ids::SaleId;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
-use crate::exit::Failure;
+use crate::{exit::Failure, print};
 
 /// Which Lockgate, and what to do.
 #[derive(Args)]
@@ -31,7 +31,7 @@ enum Action {
     },
     /// List the sales.
     List,
-    /// Show one sale's definition and controls.
+    /// Show one sale: its definition on standard output, what operators switched on standard error.
     Show {
         /// The sale's id.
         sale: SaleId,
@@ -71,6 +71,11 @@ enum Action {
         /// The sale's id.
         sale: SaleId,
     },
+    /// The report after the sale (not built into this version yet).
+    Settlement {
+        /// The sale's id.
+        sale: SaleId,
+    },
 }
 
 /// Runs `lockgate sale …`.
@@ -81,7 +86,7 @@ pub fn run(command: &SaleCommand) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::running)?;
     let answer = runtime.block_on(act(command))?;
-    println!("{}", serde_json::to_string_pretty(&answer).map_err(Failure::running)?);
+    print::line(serde_json::to_string_pretty(&answer).map_err(Failure::running)?);
     Ok(())
 }
 
@@ -100,17 +105,36 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
     match &command.action {
         Action::Apply { file } => apply(file, &call).await,
         Action::List => send(call(Method::GET, "")).await,
-        Action::Show { sale } => send(call(Method::GET, &format!("/{sale}"))).await,
+        Action::Show { sale } => {
+            let definition = send(call(Method::GET, &format!("/{sale}"))).await?;
+            show_controls(&send(call(Method::GET, "")).await?, sale);
+            Ok(definition)
+        }
         Action::Pause { sale } => send(call(Method::POST, &format!("/{sale}/pause"))).await,
         Action::Resume { sale } => send(call(Method::POST, &format!("/{sale}/resume"))).await,
         Action::Close { sale } => send(call(Method::POST, &format!("/{sale}/close"))).await,
         Action::Books { sale } => send(call(Method::GET, &format!("/{sale}/books"))).await,
+        Action::Settlement { sale } => Err(Failure::usage(format!(
+            "the settlement is not built into this version yet; `lockgate sale books {sale}` shows stock, holds and \
+             orders"
+        ))),
         Action::Draw { sale, beacon } => {
             send(call(Method::POST, &format!("/{sale}/draw")).json(&json!({ "beacon": beacon }))).await
         }
         Action::Rate { sale, per_minute } => {
             let body = json!({ "rate_per_minute": per_minute });
             send(call(Method::PATCH, &format!("/{sale}/admission")).json(&body)).await
+        }
+    }
+}
+
+/// What operators switched, on standard error: standard output is the definition and nothing else.
+fn show_controls(list: &Value, sale: &SaleId) {
+    let sales = list.get("sales").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let Some(view) = sales.iter().find(|view| view["sale"] == sale.as_str()) else { return };
+    for name in ["version", "phase", "paused", "closed", "epoch", "message"] {
+        if let Some(value) = view.get(name) {
+            print::note(format_args!("# {name} = {value}"));
         }
     }
 }

@@ -32,6 +32,7 @@ use crate::{
     exit::Failure,
     keys, operations,
     operations::Check,
+    print,
     stores::{self, Stores},
     telemetry,
 };
@@ -443,18 +444,22 @@ async fn refuse_lost_sale(orders: Option<&dyn checkout::Store>, id: &SaleId) -> 
     )))
 }
 
-/// The addresses, on standard output: the one thing a first-time user needs.
+/// The addresses, on standard output: the one thing a first-time user needs. A role that runs alone names its own
+/// listener: the public address is the proxy's.
 fn announce(parts: &Parts, printed_key: Option<&str>) {
     let url = &parts.public_url;
-    println!("Lockgate is serving on {url}");
-    for sale in parts.catalog.sales().iter() {
-        println!("  sale    {url}/sale/{}", sale.definition.id);
+    let own = format!("http://{}", reachable(parts.listen));
+    let served = if parts.roles == Roles::ALL { url } else { &own };
+    print::line(format_args!("Lockgate is serving on {served}"));
+    let sales = if parts.roles.waiting_room { parts.catalog.sales() } else { Arc::from([]) };
+    for sale in sales.iter() {
+        print::line(format_args!("  sale    {url}/sale/{}", sale.definition.id));
     }
     if let Some(address) = parts.config.operator_listen {
-        println!("  operators on http://{address}");
+        print::line(format_args!("  operators on http://{address}"));
     }
-    println!("  data    {}", parts.config.data.display());
+    print::line(format_args!("  data    {}", parts.config.data.display()));
     if let Some(key) = printed_key {
-        println!("  operator key, valid until this process stops: {key}");
+        print::line(format_args!("  operator key, valid until this process stops: {key}"));
     }
 }

@@ -25,6 +25,8 @@ pub fn start(config: &Config) -> Result<PrometheusHandle, String> {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(parse_filter(&config.log_filter)?)
         .with_writer(std::io::stderr)
+        // A log that nobody reads any more must not end what it is about.
+        .log_internal_errors(false)
         .with_target(true);
     let started =
         if config.log_json { subscriber.json().try_init() } else { subscriber.with_ansi(false).try_init() };

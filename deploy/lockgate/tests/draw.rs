@@ -157,6 +157,9 @@ async fn a_draw_of_10_000_verifies_ticket_by_ticket_and_every_change_is_caught()
     let commitment = public["commitment"].as_str().unwrap();
     let online = ["draw", "verify", "--record", &address, "--commitment", commitment];
     assert!(command(&online).output().unwrap().status.success());
+    let capitals = commitment.to_uppercase();
+    let loud = ["draw", "verify", "--record", &address, "--commitment", &capitals];
+    assert!(command(&loud).output().unwrap().status.success(), "hex digits have two cases");
     let other = command(&["draw", "verify", "--record", &address, "--commitment", "00"]).output().unwrap();
     assert_eq!(other.status.code(), Some(1));
 
@@ -164,6 +167,20 @@ async fn a_draw_of_10_000_verifies_ticket_by_ticket_and_every_change_is_caught()
         let path = folder.write("changed.json", &record.to_string());
         for (sound, said) in verify(&path, None) {
             assert!(!sound, "{field} was changed, and nobody noticed: {said}");
+        }
+    }
+    let mut vast = public.clone();
+    vast["pools"] = json!([4_294_967_295_u64]);
+    let path = folder.write("vast.json", &vast.to_string());
+    for (sound, said) in verify(&path, None) {
+        assert!(!sound && said.contains("pools"), "{said}");
+    }
+    for missing in ["checksum", "frozen_at", "drawn_at", "seed"] {
+        let mut record = public.clone();
+        record.as_object_mut().unwrap().remove(missing);
+        let path = folder.write("missing.json", &record.to_string());
+        for (sound, said) in verify(&path, None) {
+            assert!(!sound && said.contains(missing), "{missing} was removed: {said}");
         }
     }
     let mut numbers: Vec<Value> = tickets.iter().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -186,8 +186,9 @@ impl Beacon {
 pub struct Admission {
     /// People admitted per minute.
     pub rate_per_minute: u64,
-    /// People admitted at once after a lull. Default: one second's worth of the rate.
-    pub burst: u64,
+    /// People admitted at once after a lull, as the operator wrote it; see [`Admission::burst_in_force`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u64>,
     /// Most people between admission and purchase at a time. Absent: any number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_active: Option<u64>,
@@ -198,6 +199,15 @@ pub struct Admission {
     pub turn_seconds: u64,
     /// How long an admission token is good for, in seconds; never shorter than a turn. Default 600.
     pub token_seconds: u64,
+}
+
+impl Admission {
+    /// People admitted at once after a lull: what was written, or one second's worth of the rate, whatever the rate is
+    /// changed to.
+    #[must_use]
+    pub fn burst_in_force(&self) -> u64 {
+        self.burst.unwrap_or_else(|| self.rate_per_minute.div_ceil(60).max(1))
+    }
 }
 
 /// [`Admission`] as written, where a default depends on another key.
@@ -216,7 +226,7 @@ impl From<AdmissionText> for Admission {
     fn from(text: AdmissionText) -> Self {
         Self {
             rate_per_minute: text.rate_per_minute,
-            burst: text.burst.unwrap_or_else(|| burst_default(text.rate_per_minute)),
+            burst: text.burst,
             max_active: text.max_active,
             over_admission: text.over_admission,
             turn_seconds: text.turn_seconds.unwrap_or(TURN_SECONDS_DEFAULT),
@@ -357,12 +367,6 @@ fn finish(mut problems: Vec<SaleProblem>, file: Option<&str>) -> Vec<SaleProblem
         problem.file = file.map(str::to_owned);
     }
     problems
-}
-
-/// One second's worth of the rate: with less, a rate could not be reached by an admitter that acts a few times a
-/// second.
-fn burst_default(rate_per_minute: u64) -> u64 {
-    rate_per_minute.div_ceil(60).max(1)
 }
 
 fn lanes_default() -> u16 {

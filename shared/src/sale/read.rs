@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{
     Admission, Beacon, EligibilityAlgorithm, EligibilityKey, EntryRule, HOLD_SECONDS_DEFAULT, Item,
     LANES_DEFAULT, Lottery, PER_ACCOUNT_LIMIT_DEFAULT, ProofOfWork, QueueingMethod, SaleDefinition,
-    SaleProblem, TOKEN_SECONDS_DEFAULT, TURN_SECONDS_DEFAULT, burst_default,
+    SaleProblem, TOKEN_SECONDS_DEFAULT, TURN_SECONDS_DEFAULT,
     fields::{self, Fault, choice, whole, wrong_kind},
     rules, suggest,
     tree::{Kind, Node},
@@ -230,7 +230,7 @@ impl Reader {
         let Some(at) = &section else {
             return Admission {
                 rate_per_minute: 1,
-                burst: 1,
+                burst: None,
                 max_active: None,
                 over_admission: None,
                 turn_seconds: TURN_SECONDS_DEFAULT,
@@ -242,9 +242,7 @@ impl Reader {
         let rate_per_minute = self.required(at, "rate_per_minute", "1200", rates).unwrap_or(1);
         Admission {
             rate_per_minute,
-            burst: self
-                .optional(at, "burst", whole(1..=BURST_MAX.into()))
-                .unwrap_or_else(|| burst_default(rate_per_minute)),
+            burst: self.optional(at, "burst", whole(1..=BURST_MAX.into())),
             max_active: self.optional(at, "max_active", whole(1..=MAX_ACTIVE_MAX)),
             over_admission: self.optional(at, "over_admission", fields::fraction(1.0..=100.0)),
             turn_seconds: self.optional(at, "turn_seconds", turn()).unwrap_or(TURN_SECONDS_DEFAULT),

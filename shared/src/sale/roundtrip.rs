@@ -34,7 +34,7 @@ fn eligibility_keys() -> impl Strategy<Value = Vec<EligibilityKey>> {
 prop_compose! {
     fn admission()(
         rate_per_minute in 1_u64..=6_000_000,
-        burst in 1_u64..=1_000_000,
+        burst in option::of(1_u64..=1_000_000),
         turn_seconds in 5_u64..=86_400,
         more in 0_u64..=86_400,
     ) -> Admission {

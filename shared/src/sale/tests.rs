@@ -41,6 +41,21 @@ fn the_example_is_read_as_it_stands() {
 }
 
 #[test]
+fn the_example_shows_every_key_that_is_built() {
+    let not_built = ["abandoned_holds_limit", "proof_of_work", "difficulty"];
+    for part in ["", "lottery", "admission", "eligibility_keys", "items"] {
+        for key in suggest::known_keys(part).iter().filter(|key| !not_built.contains(key)) {
+            assert!(EXAMPLE_TOML.contains(key), "{key} of [{part}]");
+        }
+    }
+    // What stands in comments is right too.
+    let all = EXAMPLE_TOML.replace("\n# ", "\n");
+    let all = parse_toml("all", &all.replace("\"fifo\"", "\"lottery\"")).unwrap();
+    assert_eq!((all.admission.max_active, all.admission.over_admission), (Some(20_000), Some(1.5)));
+    assert_eq!(all.lottery.unwrap().beacon, Beacon::None);
+}
+
+#[test]
 fn what_is_left_out_gets_its_default_by_both_doors() {
     let json = r#"{"id":"s","name":"S","doors_open_at":"2026-12-01T09:00:00Z","opens_at":"2026-12-01T11:00:00+01:00",
         "closes_at":"2026-12-01T12:00:00Z","admission":{"rate_per_minute":120000},"total_limit":null,
@@ -50,7 +65,11 @@ fn what_is_left_out_gets_its_default_by_both_doors() {
     assert_eq!((sale.queueing_method, sale.entry), (QueueingMethod::Fifo, EntryRule::Open));
     assert_eq!((sale.lanes, sale.per_account_limit, sale.hold_seconds), (16, 1, 600));
     let admission = &sale.admission;
-    assert_eq!((admission.burst, admission.turn_seconds, admission.token_seconds), (2000, 120, 600));
+    assert_eq!(admission.burst, None, "nobody wrote one");
+    assert_eq!(
+        (admission.burst_in_force(), admission.turn_seconds, admission.token_seconds),
+        (2000, 120, 600)
+    );
     assert_eq!(sale.opens_at.to_string(), "2026-12-01T10:00:00.000Z");
 }
 
@@ -237,7 +256,7 @@ fn everything_is_reported_at_once_in_the_order_of_the_file() {
     // The total limit would be above a stock that could not be read: nothing may be said about it.
     assert_eq!(
         found[4].to_string(),
-        "sale.toml:29: items[0].stock = \"many\": is text, not a whole number; write a whole number from 1 to 1000000"
+        "sale.toml:34: items[0].stock = \"many\": is text, not a whole number; write a whole number from 1 to 1000000"
     );
 }
 

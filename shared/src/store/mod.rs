@@ -39,6 +39,26 @@ impl StoreError {
     pub fn unknown(verb: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { effect: Effect::Unknown, verb, source: source.into() }
     }
+
+    /// The same error once more, for another caller of a call that several shared. Its causes become words.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { effect: self.effect, verb: self.verb, source: self.causes().into() }
+    }
+
+    /// What the store said, without the verb and its effect.
+    #[must_use]
+    pub fn causes(&self) -> String {
+        let mut words = self.source.to_string();
+        // Drivers keep what the server said one level down: "db error" alone helps nobody.
+        let mut cause = self.source.source();
+        while let Some(error) = cause {
+            words.push_str(": ");
+            words.push_str(&error.to_string());
+            cause = error.source();
+        }
+        words
+    }
 }
 
 impl fmt::Display for StoreError {
@@ -47,14 +67,7 @@ impl fmt::Display for StoreError {
             Effect::None => "nothing changed",
             Effect::Unknown => "it may have taken effect",
         };
-        write!(f, "store failed at {} ({effect}): {}", self.verb, self.source)?;
-        // Drivers keep what the server said one level down: "db error" alone helps nobody.
-        let mut cause = self.source.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        write!(f, "store failed at {} ({effect}): {}", self.verb, self.causes())
     }
 }
 

@@ -282,3 +282,18 @@ async fn h2_a_reply_lost_on_the_way_is_found_again() {
     let stock = gate.app.store.stock(&gate.sale, None).await.unwrap();
     assert_eq!(stock.items[0].held, 1);
 }
+
+#[tokio::test]
+async fn h7_a_stock_that_was_never_there_is_told_from_one_that_is_lost() {
+    let gate = Gate::over(Arc::new(ModelStore::new(Arc::new(just_opened())))).await;
+    let path = format!("{}/stock", gate.sale);
+    let asked = async || send(&gate, get(&gate, &path)).await;
+    let (status, body) = asked().await;
+    assert_eq!((status, body["code"].as_str()), (StatusCode::SERVICE_UNAVAILABLE, Some("stock_unavailable")));
+    assert!(body["detail"].as_str().unwrap().contains("being put on sale"), "{body}");
+    let now = gate.now();
+    gate.catalog.change(&gate.sale, |sale| sale.controls.stock_opened_at = Some(now)).await.unwrap();
+    let (status, body) = asked().await;
+    assert_eq!((status, body["code"].as_str()), (StatusCode::SERVICE_UNAVAILABLE, Some("stock_unavailable")));
+    assert!(body["detail"].as_str().unwrap().contains("cannot be reached"), "{body}");
+}

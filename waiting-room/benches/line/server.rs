@@ -73,7 +73,7 @@ pub(crate) fn sale(lanes: u16, opens_in_seconds: i64) -> SaleDefinition {
     sale.entry = EntryRule::Open;
     sale.eligibility_keys.clear();
     sale.admission.rate_per_minute = 120_000;
-    sale.admission.burst = 2_000;
+    sale.admission.burst = Some(2_000);
     sale
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Four things bound it: the token bucket of rate and burst, the cap on active shoppers, the stock that can still be
 //! won, and the line itself. The bucket fills at the rate while people are admitted and stands still otherwise, so
-//! that a pause saves nothing up. Everything is an argument: [`Settings`], [`Scene`] and the [`AdmissionRecord`] say
+//! that a pause saves nothing up. It holds the burst, or what flows in between two ticks of the admitter where that is
+//! more ([`Settings::capacity`]): a smaller one would spill at every tick, and the rate would never be reached. Everything is an argument: [`Settings`], [`Scene`] and the [`AdmissionRecord`] say
 //! all there is, and any process that reads the same comes to the same move.
 
 mod record;
@@ -28,7 +29,7 @@ use crate::phase::Phase;
 pub struct Settings {
     /// People admitted per minute.
     pub rate_per_minute: u64,
-    /// People admitted at once after a lull.
+    /// People admitted at once after a lull; at least what one tick brings, see [`Settings::capacity`].
     pub burst: u64,
     /// How long a turn may be taken up.
     pub turn_seconds: u64,
@@ -44,11 +45,20 @@ impl From<&Admission> for Settings {
         let micros = |factor: f64| (factor * MICROS as f64).round() as u64;
         Self {
             rate_per_minute: admission.rate_per_minute,
-            burst: admission.burst,
+            burst: admission.burst_in_force(),
             turn_seconds: admission.turn_seconds,
             max_active: admission.max_active,
             over_admission_micros: admission.over_admission.map(micros),
         }
+    }
+}
+
+impl Settings {
+    /// Permits the bucket holds: the burst, and never less than what the rate brings from one tick of the admitter to
+    /// the next. So in any span at most this and what the rate gives in it are admitted.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.burst.max(self.rate_per_minute.saturating_mul(TICK_MS_MAX).div_ceil(60_000))
     }
 }
 
@@ -93,6 +103,19 @@ impl Bound {
     pub const ALL: [Self; 7] =
         [Self::NotOpen, Self::Pause, Self::Closed, Self::Line, Self::Rate, Self::Cap, Self::Stock];
 
+    /// Whether the line has acted on what the sale is doing: for a moment after a change the record still names what
+    /// held it before.
+    #[must_use]
+    pub fn belongs_to(self, phase: Phase) -> bool {
+        match phase {
+            Phase::Open => matches!(self, Self::Line | Self::Rate | Self::Cap | Self::Stock),
+            Phase::Paused => self == Self::Pause,
+            Phase::SoldOut => self == Self::Stock,
+            Phase::Closed => self == Self::Closed,
+            Phase::Scheduled | Phase::DoorsOpen | Phase::Drawing => self == Self::NotOpen,
+        }
+    }
+
     /// The word for operators.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -108,6 +131,10 @@ impl Bound {
     }
 }
 
+/// Longest time from one tick of the admitter to the next for which the rate is kept, in milliseconds. It pauses for
+/// 200 between two ticks; the rest is for the tick's own work on a loaded machine. After a longer gap less than the
+/// rate is made up.
+const TICK_MS_MAX: u64 = 400;
 /// Millionths of one.
 const MICROS: u64 = 1_000_000;
 /// Turns that weigh as much as all earlier ones in the no-show share: one strange minute does not decide.
@@ -136,7 +163,8 @@ pub fn advance(record: &AdmissionRecord, settings: &Settings, scene: &Scene<'_>)
         next.no_show_micros = smoothed(record.no_show_micros, &ended);
     }
     let flow_per_minute = if admits { settings.rate_per_minute } else { 0 };
-    let permits = record::capped(record.bucket.filled(now), settings.burst);
+    let capacity = settings.capacity();
+    let permits = record::capped(record.bucket.filled(now), capacity);
     let (room, tightest) = room(&next, settings, scene, permits / PERMIT);
     let (now_serving, admitted) = if admits {
         scene.turns.reach(record.now_serving, room, scene.total)
@@ -152,15 +180,11 @@ pub fn advance(record: &AdmissionRecord, settings: &Settings, scene: &Scene<'_>)
     }
     // Whatever changes how the bucket fills from now on must be written; mere filling is found again by reading.
     let old = &record.bucket;
-    let refills_otherwise = (old.flow_per_minute, old.capacity) != (flow_per_minute, settings.burst)
+    let refills_otherwise = (old.flow_per_minute, old.capacity) != (flow_per_minute, capacity)
         || (flow_per_minute > 0 && now < old.updated_at);
     if admitted > 0 || refills_otherwise {
-        next.bucket = Bucket {
-            micro_permits: permits - admitted * PERMIT,
-            updated_at: now,
-            flow_per_minute,
-            capacity: settings.burst,
-        };
+        next.bucket =
+            Bucket { micro_permits: permits - admitted * PERMIT, updated_at: now, flow_per_minute, capacity };
     }
     (next != *record).then(|| {
         next.version = record.version.saturating_add(1);

@@ -76,13 +76,15 @@ struct Watch {
     settings: Settings,
     /// People called per tick.
     called: Vec<u64>,
+    /// What the rate has brought while it alone held the line, and nobody was called for yet, in micro-permits.
+    due: u64,
     /// The last people_ahead of sampled places.
     ahead: Vec<Option<u64>>,
 }
 
 impl Watch {
     fn new(settings: Settings) -> Self {
-        Self { sale: sale(&settings), settings, called: Vec::new(), ahead: Vec::new() }
+        Self { sale: sale(&settings), settings, called: Vec::new(), due: 0, ahead: Vec::new() }
     }
 
     fn tick(&mut self, world: &World, called: u64) {
@@ -90,12 +92,13 @@ impl Watch {
         self.rate_is_kept();
         self.places_never_worsen(world);
         self.nothing_is_idle(world);
+        self.nothing_is_spilt(world, called);
     }
 
-    /// In any second: not more than the burst and what flows in within it.
+    /// In any second: not more than the burst (or what one tick brings) and what flows in within it.
     fn rate_is_kept(&self) {
         let per_second = self.called.iter().rev().take((1_000 / TICK_MS) as usize).sum::<u64>();
-        let most = self.settings.burst + self.settings.rate_per_minute / 60 + 1;
+        let most = self.settings.capacity() + self.settings.rate_per_minute / 60 + 1;
         assert!(per_second <= most, "{per_second} in a second, at most {most}");
     }
 
@@ -137,6 +140,18 @@ impl Watch {
             Bound::NotOpen | Bound::Pause | Bound::Closed => true,
         };
         assert!(!idle, "idle at {} ms: {:?}, {permits} permits, {active} active", world.ms, record.bound);
+    }
+
+    /// While the rate alone holds the line, all that it brings is used: a bucket too small for it spills in silence.
+    fn nothing_is_spilt(&mut self, world: &World, called: u64) {
+        // Whoever has left in a silent lane costs a permit and is not counted as called.
+        if world.record.bound != Bound::Rate || world.silent.is_some() {
+            self.due = 0;
+            return;
+        }
+        assert!(self.due <= called.saturating_mul(PERMIT) + PERMIT, "{called} called, {} due", self.due);
+        self.due = self.due.saturating_sub(called * PERMIT);
+        self.due += self.settings.rate_per_minute * PERMIT * TICK_MS as u64 / 60_000;
     }
 }
 
@@ -182,6 +197,24 @@ fn p5_l1_l2_p1_a_hundred_thousand_are_served_like_one_ideal_queue() {
     );
     assert!(ours >= best - 0.005, "{ours} against {best}");
     assert!((share - 0.3).abs() < 0.08, "the share measured is {share}");
+}
+
+#[test]
+fn l2_no_rate_is_too_high_for_its_burst() {
+    for (rate_per_minute, burst) in [(60_000, 1), (60_000, 10), (6_000, 1), (290, 1), (120_000, 2_000)] {
+        let settings = Settings { rate_per_minute, burst, turn_seconds: 20, ..Settings::default() };
+        let mut world = World::new(LANES, settings);
+        for who in 0..40_000 {
+            world.enter(who % LANES, Shopper::default(), 0);
+        }
+        let mut watch = Watch::new(settings);
+        while world.ms < 20_000 {
+            let called = world.tick(Phase::Open, None);
+            watch.tick(&world, called);
+        }
+        let least = (rate_per_minute * 19 / 60).min(40_000);
+        assert!(world.called >= least, "{rate_per_minute} a minute, burst {burst}: {}", world.called);
+    }
 }
 
 #[test]
@@ -289,7 +322,8 @@ fn l6_rate_burst_and_pause_change_in_the_middle_and_nothing_is_made_up() {
         let lane = (rng.next_u64() % LANES as u64) as usize;
         world.enter(lane, Shopper::default(), 0);
     }
-    let mut bound = 0.0;
+    // Of every tick: people called, micro-permits that have flowed in since the one before, and the most that was there.
+    let mut ticks: Vec<(u64, u64, u64)> = Vec::new();
     for tick in 0..3_000 {
         if tick % 50 == 0 {
             settings.rate_per_minute = rng.random_range(60..60_000);
@@ -298,19 +332,24 @@ fn l6_rate_burst_and_pause_change_in_the_middle_and_nothing_is_made_up() {
             world.settings = settings;
         }
         let phase = if tick % 70 < 20 { Phase::Paused } else { Phase::Open };
-        let before = world.record.now_serving;
+        let (before, bucket) = (world.record.now_serving, world.record.bucket);
         let called = world.tick(phase, None);
         assert!(phase == Phase::Open || world.record.now_serving == before);
-        assert!(called <= settings.burst, "{called} at once, with a burst of {}", settings.burst);
-        // What flows in within the tick by the rate that was in force, and never more than the burst kept.
-        bound += called as f64;
+        let capacity = settings.capacity();
+        assert!(called <= capacity + 1, "{called} at once, where {capacity} are kept");
+        let flowed = bucket.flow_per_minute * PERMIT * TICK_MS as u64 / 60_000;
+        ticks.push((called, flowed, bucket.capacity.min(capacity)));
+        // In every second: what was kept when it began, and what has flowed in since by the rates in force.
+        let second = &ticks[ticks.len().saturating_sub((1_000 / TICK_MS) as usize)..];
+        let called: u64 = second.iter().map(|(called, ..)| called).sum();
+        let inflow: u64 = second.iter().map(|(_, flowed, _)| flowed).sum();
+        // One more for the permit that had begun.
+        assert!(called * PERMIT <= inflow + (second[0].2 + 1) * PERMIT, "tick {tick}: {second:?}");
         let effective = world.record.bucket;
-        assert_eq!(
-            (effective.capacity, effective.flow_per_minute == 0),
-            (settings.burst, phase == Phase::Paused)
-        );
+        assert_eq!((effective.capacity, effective.flow_per_minute == 0), (capacity, phase == Phase::Paused));
     }
-    println!("{bound} called");
+    let called: u64 = ticks.iter().map(|(called, ..)| called).sum();
+    assert!(called > 10_000, "and yet {called} were called");
 }
 
 #[test]

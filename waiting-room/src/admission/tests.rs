@@ -45,6 +45,26 @@ fn opens_with_a_burst_and_then_keeps_the_rate() {
 }
 
 #[test]
+fn a_burst_below_what_a_tick_brings_does_not_throttle_the_rate() {
+    let settings = settings(60_000, 10);
+    let (mut record, mut ms) = (AdmissionRecord::default(), 0);
+    record = tick(&record, &settings, true, 1_000_000, ms);
+    assert_eq!(record.now_serving, settings.capacity(), "what one tick brings, at the opening");
+    // Ticks come as late as their work makes them.
+    for late_ms in [0, 1, 7, 30, 200, 113].repeat(20) {
+        let before = record.now_serving;
+        ms += 200 + late_ms;
+        record = tick(&record, &settings, true, 1_000_000, ms);
+        assert_eq!(record.now_serving - before, 200 + late_ms as u64, "a thousand a second");
+    }
+    let before = record.now_serving;
+    let lull = tick(&record, &settings, true, 1_000_000, ms + 3_600_000);
+    assert_eq!(lull.now_serving - before, settings.capacity(), "a lull saves up no more than that");
+    let slow = Settings { rate_per_minute: 60, burst: 10, ..settings };
+    assert_eq!(slow.capacity(), 10, "a burst that is enough stands");
+}
+
+#[test]
 fn l6_a_pause_saves_nothing_up_and_a_new_rate_counts_from_its_tick() {
     let before = settings(6_000, 100);
     let record = tick(&AdmissionRecord::default(), &before, true, 1_000_000, 0);
@@ -177,7 +197,8 @@ proptest! {
             record = tick(&record, &settings, admits, u64::MAX / 2, ms);
             for (earlier_ms, earlier) in &seen {
                 let flowed = u128::from(rate) * (ms - earlier_ms) as u128 / 60_000;
-                prop_assert!(u128::from(record.now_serving - earlier) <= u128::from(burst) + flowed + 1);
+                let capacity = u128::from(settings.capacity());
+                prop_assert!(u128::from(record.now_serving - earlier) <= capacity + flowed + 1);
             }
             seen.push((ms, record.now_serving));
         }
@@ -190,7 +211,7 @@ proptest! {
         // However the ticks fall, everybody is served in the time the rate takes, without anybody asking.
         let settings = settings(rate, burst);
         let mut record = AdmissionRecord::default();
-        let needed_ms = (waiting * 60_000).div_ceil(rate.min(burst * 300)) as i64 + 200;
+        let needed_ms = (waiting * 60_000).div_ceil(rate) as i64 + 200;
         let mut ms = 0;
         while ms <= needed_ms {
             record = tick(&record, &settings, true, waiting, ms);
@@ -293,6 +314,11 @@ fn each_phase_names_its_bound() {
         let scene = Scene { now: at_ms(0), phase, total: 50, turns: &none, winnable: None };
         let next = super::advance(&AdmissionRecord::default(), &settings, &scene);
         assert_eq!(next.map_or(Bound::NotOpen, |next| next.bound), bound, "{phase:?}");
+        for other in Bound::ALL {
+            let fits = other == bound
+                || (phase == Phase::Open && matches!(other, Bound::Line | Bound::Cap | Bound::Stock));
+            assert_eq!(other.belongs_to(phase), fits, "{other:?} while {phase:?}");
+        }
     }
 }
 

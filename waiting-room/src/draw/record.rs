@@ -1,6 +1,6 @@
 //! PURE. The public record of a draw: what is published, and how anybody verifies it.
 
-use lockgate_shared::{catalog::StoredSale, clock::Timestamp};
+use lockgate_shared::{catalog::StoredSale, clock::Timestamp, limits::DRAW_ENTRIES_MAX};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -59,7 +59,7 @@ pub struct DrawnTicket {
 pub struct Verdict {
     /// Everything that is wrong, each with the field's name first.
     pub problems: Vec<String>,
-    /// The numbers, computed again from the record; `None` where it does not say enough to compute them.
+    /// The numbers, computed again from the record; `None` where anything is wrong with it.
     pub table: Option<Table>,
 }
 
@@ -104,7 +104,7 @@ impl PublicRecord {
         hex(&Sha256::digest(fields.join("\0")))
     }
 
-    /// Checks every field, and computes the numbers again.
+    /// Checks every field, and if nothing is wrong computes the numbers again.
     #[must_use]
     pub fn verify(&self) -> Verdict {
         let mut problems = Vec::new();
@@ -113,8 +113,38 @@ impl PublicRecord {
         }
         if !self.drawn {
             problems.push("drawn: is false; there is nothing to verify before the draw".to_owned());
+            return Verdict { problems, table: None };
         }
         problems.extend(self.time_problems());
+        let seed = self.seed_now(&mut problems);
+        match &self.checksum {
+            None => problems.push("checksum: is missing".to_owned()),
+            Some(checksum) if *checksum != self.checksum_now() => {
+                problems.push(
+                    "checksum: does not belong to the other fields; one of them was changed".to_owned(),
+                );
+            }
+            Some(_) => {}
+        }
+        let pools = self.pools.as_deref().unwrap_or_default();
+        let total = pools.iter().fold(0u64, |total, size| total.saturating_add(*size));
+        if total > DRAW_ENTRIES_MAX {
+            problems.push(format!("pools: hold {total} entries; at most {DRAW_ENTRIES_MAX} are verified"));
+        }
+        // A record that is wrong is not worth the work, or the memory, that its sizes ask for.
+        let seed = seed.filter(|_| problems.is_empty());
+        let table = seed.and_then(|seed| match Table::draw(&seed, pools) {
+            Ok(table) => Some(table),
+            Err(error) => {
+                problems.push(format!("pools: {error}"));
+                None
+            }
+        });
+        Verdict { problems, table }
+    }
+
+    /// The seed that follows from the other fields, noting what is wrong with it and them.
+    fn seed_now(&self, problems: &mut Vec<String>) -> Option<[u8; 32]> {
         let secret = self.secret.as_deref().and_then(unhex);
         let pools = self.pools.as_deref();
         match secret {
@@ -135,18 +165,7 @@ impl PublicRecord {
         if seed.is_some_and(|seed| self.seed.as_deref() != Some(&hex(&seed))) {
             problems.push("seed: does not follow from secret, sale, pools and beacon".to_owned());
         }
-        if self.checksum.as_ref().is_some_and(|checksum| *checksum != self.checksum_now()) {
-            problems
-                .push("checksum: does not belong to the other fields; one of them was changed".to_owned());
-        }
-        let table = seed.zip(pools).and_then(|(seed, pools)| match Table::draw(&seed, pools) {
-            Ok(table) => Some(table),
-            Err(error) => {
-                problems.push(format!("pools: {error}"));
-                None
-            }
-        });
-        Verdict { problems, table }
+        seed
     }
 
     fn time_problems(&self) -> Vec<String> {
@@ -154,16 +173,17 @@ impl PublicRecord {
         let mut read = |name: &str, text: Option<&str>| {
             let moment =
                 text.and_then(|text| Timestamp::parse(text).ok().filter(|at| at.to_string() == text));
-            if text.is_some() && moment.is_none() {
-                problems.push(format!("{name}: is no time such as 2026-12-01T10:00:00.000Z"));
+            match (text, moment) {
+                (None, _) => problems.push(format!("{name}: is missing")),
+                (Some(_), None) => {
+                    problems.push(format!("{name}: is no time such as 2026-12-01T10:00:00.000Z"));
+                }
+                (Some(_), Some(_)) => {}
             }
             moment
         };
         let (frozen, drawn) =
             (read("frozen_at", self.frozen_at.as_deref()), read("drawn_at", self.drawn_at.as_deref()));
-        if self.drawn_at.is_none() && self.drawn {
-            problems.push("drawn_at: is missing".to_owned());
-        }
         if frozen.zip(drawn).is_some_and(|(frozen, drawn)| frozen > drawn) {
             problems.push("frozen_at: is after drawn_at".to_owned());
         }
@@ -289,7 +309,7 @@ mod tests {
             let noticed = problems.iter().any(|problem| problem.starts_with("checksum"));
             assert!(named || noticed, "{field}: {problems:?}");
         }
-        for missing in ["secret", "pools", "seed", "drawn_at"] {
+        for missing in ["secret", "pools", "seed", "drawn_at", "frozen_at", "checksum"] {
             let mut changed = sound.clone();
             changed.as_object_mut().unwrap().remove(missing);
             let record: PublicRecord = serde_json::from_value(changed).unwrap();
@@ -299,6 +319,40 @@ mod tests {
         let mut added = sound;
         added["note"] = json!("x");
         assert!(serde_json::from_value::<PublicRecord>(added).is_err());
+    }
+
+    #[test]
+    fn dates_cannot_be_changed_by_leaving_the_checksum_out() {
+        let mut record = PublicRecord::new(&sale(), Some(&draw(None)));
+        record.checksum = None;
+        record.frozen_at = Some("2020-01-01T00:00:00.000Z".into());
+        let verdict = record.verify();
+        assert_eq!(verdict.problems, ["checksum: is missing"]);
+        assert!(verdict.table.is_none());
+    }
+
+    #[test]
+    fn pools_beyond_the_bound_are_refused_before_any_number_is_computed() {
+        // Sound in every other field: whoever made up a secret can make such a record.
+        for pools in [vec![4_294_967_295], vec![DRAW_ENTRIES_MAX, 1], vec![u64::MAX, u64::MAX]] {
+            let record = PublicRecord::new(&sale(), Some(&Draw { pools, ..draw(None) }));
+            let verdict = record.verify();
+            assert!(verdict.table.is_none());
+            assert_eq!(verdict.problems.len(), 1, "{:?}", verdict.problems);
+            assert!(verdict.problems[0].contains("at most 100000000"), "{:?}", verdict.problems);
+        }
+        let mut record = PublicRecord::new(&sale(), Some(&draw(None)));
+        record.pools = Some(vec![50_000_000, 0, 4]);
+        let verdict = record.verify();
+        assert!(verdict.table.is_none() && verdict.problems.len() == 2, "{:?}", verdict.problems);
+    }
+
+    #[test]
+    fn before_the_draw_only_that_is_said() {
+        for draw in [None, Some(Draw { drawn: None, ..draw(None) })] {
+            let problems = PublicRecord::new(&sale(), draw.as_ref()).verify().problems;
+            assert_eq!(problems, ["drawn: is false; there is nothing to verify before the draw"]);
+        }
     }
 
     #[test]

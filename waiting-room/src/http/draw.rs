@@ -8,10 +8,7 @@ use lockgate_shared::{limits::BEACON_BYTES_MAX, problem::Problem, request::SaleP
 use serde::Deserialize;
 
 use super::{operator, private_json, shared};
-use crate::{
-    app::{App, DrawRefusal},
-    prepared::Prepared,
-};
+use crate::app::{App, DrawRefusal};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,11 +21,13 @@ pub(super) async fn record(
     SalePath(id): SalePath,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let record = app.draw_record(&app.sale(&id)?)?;
+    let snapshot = app.live(&app.sale(&id)?).snapshot();
+    let Some(prepared) = &snapshot.draw_bytes else {
+        return Err(DrawRefusal::NoLottery.into());
+    };
     // What was drawn never changes; what was not may be drawn the next second.
-    let cache = if record.drawn { "public, max-age=60" } else { "public, max-age=1" };
-    let prepared = Prepared::new(serde_json::to_string(&record).unwrap_or_default());
-    Ok(shared(&headers, &prepared, "application/json", cache, "Accept-Encoding"))
+    let cache = if snapshot.record.is_drawn() { "public, max-age=60" } else { "public, max-age=1" };
+    Ok(shared(&headers, prepared, "application/json", cache, "Accept-Encoding"))
 }
 
 pub(super) async fn draw(

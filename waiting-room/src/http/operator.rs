@@ -17,7 +17,11 @@ use lockgate_shared::{
 use serde::{Deserialize, Serialize};
 
 use super::{Nothing, private_json};
-use crate::app::App;
+use crate::{
+    admission::Bound,
+    app::App,
+    phase::{Phase, phase},
+};
 
 #[derive(Serialize)]
 struct SaleView<'a> {
@@ -56,7 +60,9 @@ struct AdmissionView {
     pending_turns: u64,
     no_show_share: f64,
     winnable: Option<u64>,
-    bound_by: &'static str,
+    /// Left out while the line has not acted on the last change yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_by: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
@@ -68,13 +74,24 @@ struct MessageBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AdmissionBody {
+    #[serde(default, deserialize_with = "number")]
     rate_per_minute: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
     burst: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
     turn_seconds: Option<u64>,
+    #[serde(default, deserialize_with = "number")]
     token_seconds: Option<u64>,
     /// Left out: as it was. `null`: none.
     #[serde(default, deserialize_with = "given")]
     max_active: Option<Option<u64>>,
+}
+
+/// A field that is left out or holds a number: there is nothing `null` could take away.
+fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Option::deserialize(deserializer)?
+        .map(Some)
+        .ok_or_else(|| serde::de::Error::custom("null is no number; leave the field out to keep what is set"))
 }
 
 /// A field that is there, be it `null`.
@@ -187,13 +204,8 @@ pub(super) async fn show_admission(
 }
 
 fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody) {
-    // A burst that was left at one second's worth of the rate follows the rate; otherwise a raised rate could
-    // never be reached.
-    let second_of = |rate: u64| rate.div_ceil(60).max(1);
-    let follows = admission.burst == second_of(admission.rate_per_minute);
-    let rate = body.rate_per_minute.unwrap_or(admission.rate_per_minute);
-    admission.burst = body.burst.unwrap_or(if follows { second_of(rate) } else { admission.burst });
-    admission.rate_per_minute = rate;
+    admission.rate_per_minute = body.rate_per_minute.unwrap_or(admission.rate_per_minute);
+    admission.burst = body.burst.or(admission.burst);
     admission.max_active = body.max_active.unwrap_or(admission.max_active);
     admission.turn_seconds = body.turn_seconds.unwrap_or(admission.turn_seconds);
     admission.token_seconds = body.token_seconds.unwrap_or(admission.token_seconds);
@@ -288,22 +300,19 @@ fn tagged(mut response: Response, sale: &StoredSale) -> Response {
 }
 
 fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
-    let live = app.live(sale);
-    let snapshot = live.snapshot();
+    let snapshot = app.live(sale).snapshot();
     let (definition, controls) = (&sale.definition, &sale.controls);
-    let (is_drawn, now) = (snapshot.record.is_drawn(), app.parts.clock.now());
-    let doing = crate::phase::phase(definition, controls, live.stock().as_deref(), is_drawn, now);
     SaleView {
         sale: &definition.id,
         name: &definition.name,
         version: sale.version,
-        phase: doing.as_str(),
+        phase: phase_now(app, sale).as_str(),
         paused: controls.paused,
         closed: controls.closed,
         epoch: controls.epoch,
         message: controls.message.as_deref(),
         rate_per_minute: definition.admission.rate_per_minute,
-        burst: definition.admission.burst,
+        burst: definition.admission.burst_in_force(),
         turn_seconds: definition.admission.turn_seconds,
         token_seconds: definition.admission.token_seconds,
         entered: snapshot.entered_by_lane.iter().sum(),
@@ -315,13 +324,19 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
     }
 }
 
+fn phase_now(app: &App, sale: &Arc<StoredSale>) -> Phase {
+    let live = app.live(sale);
+    let (is_drawn, now) = (live.snapshot().record.is_drawn(), app.parts.clock.now());
+    phase(&sale.definition, &sale.controls, live.stock().as_deref(), is_drawn, now)
+}
+
 fn admission_view(app: &App, sale: &Arc<StoredSale>) -> AdmissionView {
     let live = app.live(sale);
     let (figures, record) = (live.figures(), &live.snapshot().record);
     let admission = &sale.definition.admission;
     AdmissionView {
         rate_per_minute: admission.rate_per_minute,
-        burst: admission.burst,
+        burst: admission.burst_in_force(),
         max_active: admission.max_active,
         over_admission: admission.over_admission,
         turn_seconds: admission.turn_seconds,
@@ -331,7 +346,9 @@ fn admission_view(app: &App, sale: &Arc<StoredSale>) -> AdmissionView {
         pending_turns: figures.pending_turns,
         no_show_share: record.no_show_share(),
         winnable: figures.winnable,
-        bound_by: record.bound.as_str(),
+        bound_by: Some(record.bound)
+            .filter(|bound| bound.belongs_to(phase_now(app, sale)))
+            .map(Bound::as_str),
     }
 }
 

@@ -41,7 +41,7 @@ async fn entries_that_wait_together_share_store_calls() {
 #[tokio::test]
 async fn turns_that_are_taken_together_share_store_calls() {
     let mut burst = sale();
-    burst.admission.burst = 200;
+    burst.admission.burst = Some(200);
     let site = Site::open(Backend::Redis, burst, before_opening()).await;
     let house = site.start("p1");
     let tickets = futures::future::join_all((0..200).map(|_| house.enter())).await;
@@ -126,7 +126,7 @@ async fn l5_after_a_reset_no_cache_serves_a_stale_number() {
 #[tokio::test]
 async fn p1_what_is_folded_stays_called_and_its_number_is_left_out() {
     let mut endless = sale();
-    endless.admission.burst = 1_000_000;
+    endless.admission.burst = Some(1_000_000);
     let site = Site::open(Backend::Redis, endless, before_opening()).await;
     let house = site.start("p1");
     let early = house.enter().await;

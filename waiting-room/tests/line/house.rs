@@ -197,7 +197,8 @@ pub(crate) fn sale() -> SaleDefinition {
     sale.entry = lockgate_shared::sale::EntryRule::Open;
     sale.eligibility_keys.clear();
     sale.admission.rate_per_minute = 600;
-    sale.admission.burst = 10;
+    // One second's worth of the rate.
+    sale.admission.burst = None;
     sale.admission.turn_seconds = 60;
     sale
 }

@@ -107,6 +107,25 @@ async fn p4_what_would_move_people_is_refused_with_its_reason() {
 }
 
 #[tokio::test]
+async fn l6_no_answer_names_a_bound_that_contradicts_it() {
+    let (site, house) = opened().await;
+    site.set_after_opening(1);
+    house.enter().await;
+    let bound = async || house.operate("GET", "/admission", &json!({})).await.json()["bound_by"].clone();
+    eventually("nobody is left", 10, async || bound().await == "line").await;
+    for _ in 0..5 {
+        let paused = house.operate("POST", "/pause", &json!({})).await.json();
+        let said = paused["admission"].get("bound_by");
+        assert!(said.is_none_or(|bound| bound == "pause"), "{paused}");
+        eventually("the line has paused", 10, async || bound().await == "pause").await;
+        let resumed = house.operate("POST", "/resume", &json!({})).await.json();
+        let said = resumed["admission"].get("bound_by");
+        assert!(said.is_none_or(|bound| bound != "pause"), "{resumed}");
+        eventually("the line goes on", 10, async || bound().await == "line").await;
+    }
+}
+
+#[tokio::test]
 async fn actions_show_everywhere() {
     let (_site, house) = opened().await;
     let said = house.operate("POST", "/message", &json!({"message": " <b>Back</b> at noon "})).await;
@@ -122,7 +141,15 @@ async fn actions_show_everywhere() {
     for bad in [json!({"rate_per_minute": 0}), json!({"turn_seconds": 1}), json!({"token_seconds": 5})] {
         assert_eq!(house.operate("PATCH", "/admission", &bad).await.refusal().0, 422, "{bad}");
     }
-    for bad in [json!({"rate": 5}), json!({"rate_per_minute": "5"}), json!([])] {
+    for bad in [
+        json!({"rate": 5}),
+        json!({"rate_per_minute": "5"}),
+        json!([]),
+        json!({"burst": null}),
+        json!({"rate_per_minute": null}),
+        json!({"turn_seconds": null}),
+        json!({"token_seconds": null}),
+    ] {
         assert_eq!(
             house.operate("PATCH", "/admission", &bad).await.refusal(),
             (400, "malformed".into()),
@@ -148,4 +175,22 @@ async fn actions_show_everywhere() {
         (list["sales"][0]["paused"].as_bool(), list["sales"][0]["epoch"].as_u64()),
         (Some(false), Some(0))
     );
+}
+
+#[tokio::test]
+async fn l6_a_burst_that_was_written_stays_and_one_that_was_not_follows_the_rate() {
+    let (_site, house) = opened().await;
+    let set = async |body: Value| house.operate("PATCH", "/admission", &body).await.json();
+    let written = async || house.operate("GET", "", &json!({})).await.json()["admission"].clone();
+    assert_eq!(written().await.get("burst"), None, "nobody wrote one");
+    assert_eq!(set(json!({"rate_per_minute": 1_200})).await["burst"], 20);
+    assert_eq!(written().await.get("burst"), None);
+    // One second's worth at this rate, and written all the same.
+    assert_eq!(set(json!({"burst": 20})).await["burst"], 20);
+    let raised = set(json!({"rate_per_minute": 6_000})).await;
+    assert_eq!((&raised["burst"], &raised["admission"]["burst"]), (&json!(20), &json!(20)));
+    assert_eq!(written().await["burst"], 20);
+    let refused = house.operate("PATCH", "/admission", &json!({"rate_per_minute": 60, "burst": null})).await;
+    assert!(refused.text.contains("leave the field out"), "{}", refused.text);
+    assert_eq!(written().await["rate_per_minute"], 6_000, "nothing changed");
 }

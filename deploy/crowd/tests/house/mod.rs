@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -31,7 +31,17 @@ pub const BURST: u64 = 10;
 struct Place {
     asked: u64,
     admitted: Option<(String, i64)>,
-    has_left: bool,
+    left_at: Option<Instant>,
+}
+
+/// For so long whoever left is still told to wait, as by a process that has not heard of it yet.
+const LEFT_LAG: Duration = Duration::from_millis(900);
+
+impl Place {
+    /// Whether the place is given up, and that is known everywhere.
+    fn is_known_to_have_left(&self) -> bool {
+        self.left_at.is_some_and(|at| at.elapsed() > LEFT_LAG)
+    }
 }
 
 #[derive(Default)]
@@ -146,7 +156,7 @@ impl House {
             ("POST", "admit") => self.admit(&mut line, asked),
             ("POST", "leave") => match self.place(&line, asked) {
                 Ok(index) => {
-                    line.places[index].has_left = true;
+                    line.places[index].left_at.get_or_insert_with(Instant::now);
                     (204, "no-store", Value::Null)
                 }
                 Err(refused) => refused,
@@ -203,7 +213,7 @@ impl House {
             (None, Some(key)) => line.by_key.get(key).copied(),
             (None, None) => None,
         };
-        let known = known.filter(|index| !line.places[*index].has_left && !self.lies(Rule::OnePlace));
+        let known = known.filter(|index| line.places[*index].left_at.is_none() && !self.lies(Rule::OnePlace));
         let index = known.unwrap_or_else(|| {
             line.places.push(Place::default());
             line.places.len() - 1
@@ -249,7 +259,7 @@ impl House {
             serving = serving.min(number - 1);
         }
         let state = match place {
-            Place { has_left: true, .. } => "left",
+            _ if place.is_known_to_have_left() => "left",
             Place { admitted: Some(_), .. } => "admitted",
             _ if called => "your_turn",
             _ if asked == 1 || self.lies(Rule::NumberInTime) => "entered",
@@ -292,11 +302,13 @@ impl House {
         };
         let serving = self.serving(self.snapshot(), line);
         let place = &mut line.places[index];
-        if place.has_left {
+        // Whoever was called is looked up where the leaving was written; the others are not.
+        let is_called = index as u64 + 1 <= serving;
+        if place.left_at.is_some() && (is_called || place.is_known_to_have_left()) {
             return problem(410, "left");
         }
         let early = self.lies(Rule::TurnAfterCall);
-        if place.admitted.is_none() && index as u64 + 1 > serving && !early {
+        if place.admitted.is_none() && !is_called && !early {
             return problem(409, "not_your_turn");
         }
         let fresh = place.asked;

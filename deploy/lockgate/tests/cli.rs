@@ -1,0 +1,109 @@
+//! Commands as somebody types them: what they print, where, and how they end.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod common;
+
+use std::process::{Command, Output, Stdio};
+
+use common::{Folder, Lockgate, OPERATOR_KEY, Stores, command, sale_file};
+use lockgate_shared::testing::PrivateRedis;
+use serde_json::Value;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs a command whose standard output nobody reads, and on demand its standard error neither.
+fn unread(mut command: Command, hears_errors: bool) -> Output {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    command.stdout(writer.try_clone().unwrap());
+    command.stderr(if hears_errors { Stdio::piped() } else { writer.into() });
+    command.spawn().unwrap().wait_with_output().unwrap()
+}
+
+async fn opened() -> (Lockgate, Folder, std::path::PathBuf) {
+    let folder = Folder::new();
+    let file = folder.write("one.toml", &sale_file("one", "open", 5, 2, 600));
+    let data = folder.data();
+    let arguments = ["--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
+    (Lockgate::start(&arguments, &Stores::Sqlite.environment()).await, folder, file)
+}
+
+fn sale(lockgate: &Lockgate, arguments: &[&str]) -> Command {
+    let mut command = command(&["sale"]);
+    command.args(arguments).args(["--url", &lockgate.base, "--key", OPERATOR_KEY]);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_who_goes_away_makes_no_command_panic() {
+    let (lockgate, folder, file) = opened().await;
+    let (ring, file) = (folder.path().join("ring.toml"), file.to_str().unwrap());
+    let keys = |action: &str| command(&["keys", action, "--file", ring.to_str().unwrap()]);
+    let commands = [
+        keys("new"),
+        keys("list"),
+        command(&["check", "--sale", file]),
+        sale(&lockgate, &["apply", file]),
+        sale(&lockgate, &["list"]),
+        sale(&lockgate, &["show", "one"]),
+        sale(&lockgate, &["books", "one"]),
+    ];
+    for command in commands {
+        let shown = format!("{command:?}");
+        let output = unread(command, true);
+        assert_eq!(output.status.code(), Some(0), "{shown}: {}", text(&output.stderr));
+        assert!(!text(&output.stderr).contains("panicked"), "{shown}: {}", text(&output.stderr));
+    }
+    let nonsense = folder.write("nonsense.toml", "id = 7");
+    let bad = command(&["check", "--sale", nonsense.to_str().unwrap()]);
+    assert_eq!(unread(bad, false).status.code(), Some(2), "what failed fails all the same");
+    assert!(lockgate.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_is_shown_as_it_was_written_and_what_was_switched_beside_it() {
+    let (lockgate, folder, _) = opened().await;
+    assert!(sale(&lockgate, &["pause", "one"]).output().unwrap().status.success());
+    let shown = sale(&lockgate, &["show", "one"]).output().unwrap();
+    assert!(shown.status.success());
+    let definition: Value = serde_json::from_slice(&shown.stdout).expect("nothing but the definition");
+    assert_eq!((&definition["id"], &definition["admission"]["burst"]), (&"one".into(), &1_000.into()));
+    let switched = text(&shown.stderr);
+    for line in ["# paused = true", "# closed = false", "# epoch = 0", "# phase = \"paused\""] {
+        assert!(switched.lines().any(|shown| shown == line), "{line}: {switched}");
+    }
+    let without = sale_file("one", "open", 5, 2, 600).replace("burst = 1000\n", "");
+    let file = folder.write("without.toml", &without);
+    assert!(sale(&lockgate, &["apply", file.to_str().unwrap()]).output().unwrap().status.success());
+    let shown = sale(&lockgate, &["show", "one"]).output().unwrap();
+    let definition: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(definition["admission"].get("burst"), None, "nobody wrote one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_built_yet_is_said() {
+    let mut settlement = command(&["sale", "settlement", "one", "--key", OPERATOR_KEY]);
+    let output = settlement.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("not built into this version yet"), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_runs_alone_names_its_own_listener() {
+    let (folder, redis) = (Folder::new(), PrivateRedis::start().await);
+    let (ring, data) = (folder.path().join("keys.toml"), folder.data());
+    let ring = ring.to_str().unwrap();
+    assert!(command(&["keys", "new", "--file", ring]).status().unwrap().success());
+    let environment = [
+        ("LOCKGATE_STORE__URL", redis.url().to_owned()),
+        ("LOCKGATE_KEYS__FILE", ring.to_owned()),
+        ("LOCKGATE_PUBLIC_URL", "https://shop.example".to_owned()),
+    ];
+    // It is ready at the address it has printed.
+    let gate = Lockgate::start(&["stock-gate", "--data", data.to_str().unwrap()], &environment).await;
+    assert!(gate.base.starts_with("http://127.0.0.1:"), "{}", gate.base);
+    assert!(gate.terminate().await.success());
+}
