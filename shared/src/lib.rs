@@ -3,6 +3,7 @@
 //! | to find | look in |
 //! |---|---|
 //! | what a sale is, and where definitions are kept | [`sale`], [`catalog`] |
+//! | an allowlist as operators write it | [`allowlist`] |
 //! | identifiers, time, every bound | [`ids`], [`clock`], [`limits`] |
 //! | credentials: place in line, right to check out, calls between services | [`ticket`], [`admission_token`], [`service_token`], over [`keys`] and [`jwt`] |
 //! | where credentials travel in a request | [`credentials`], [`operator`] |
@@ -15,6 +16,7 @@
 //! | private servers for tests | `testing` (feature `testing`) |
 
 pub mod admission_token;
+pub mod allowlist;
 pub mod catalog;
 pub mod clock;
 pub mod credentials;

@@ -4,11 +4,14 @@
 //! - [`parse_toml`], [`parse_json`]: the only way in. They report *every* problem at once, with key, line, value and
 //!   remedy, so that nobody corrects a file one error at a time.
 //! - [`SaleDefinition::problems`]: the same checks for a definition that was built or changed by code.
-//! - [`change_problems`]: what may not change any more once a sale exists.
+//! - [`change_problems`], [`moment_problems`]: what may not change any more once a sale exists, or a moment has passed.
+//! - [`differences`]: what a change changes, in words.
 //! - `tree` (values with positions) -> `read` and `fields` (types and bounds), `suggest` (misspelt
 //!   keys) -> `rules` (contradictions).
 
+mod difference;
 mod fields;
+mod moments;
 mod problem;
 mod read;
 mod rules;
@@ -23,6 +26,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    difference::{Difference, differences},
+    moments::moment_problems,
     problem::SaleProblem,
     rules::{change_problems, not_built_yet},
 };

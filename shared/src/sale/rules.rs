@@ -127,7 +127,7 @@ fn entry(sale: &SaleDefinition, findings: &mut Findings) {
             &["entry", "eligibility_keys"],
             "\"eligibility\"",
             "has no keys, so nobody could enter",
-            "add [[eligibility_keys]], or set entry = \"open\"",
+            "add [[eligibility_keys]], or set entry = \"open\" or \"allowlist\"",
         ),
         (EntryRule::Open | EntryRule::Allowlist, false) => findings.refuse(
             &["eligibility_keys", "entry"],
@@ -191,14 +191,8 @@ pub fn not_built_yet(sale: &SaleDefinition) -> Vec<SaleProblem> {
     let mut refuse = |key: &str, value: String, remedy: &str| {
         problems.push(SaleProblem::new(key, value, "is not built into this version", remedy));
     };
-    if sale.entry == EntryRule::Allowlist {
-        refuse("entry", "\"allowlist\"".into(), "use entry = \"open\" or entry = \"eligibility\"");
-    }
     if sale.proof_of_work.is_some() {
         refuse("proof_of_work", String::new(), "remove [proof_of_work]");
-    }
-    if let Some(limit) = sale.abandoned_holds_limit {
-        refuse("abandoned_holds_limit", limit.to_string(), "remove the key");
     }
     problems
 }

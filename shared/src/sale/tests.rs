@@ -174,12 +174,11 @@ fn refuses_what_is_not_built_yet_saying_so() {
     #[rustfmt::skip]
     assert_refused(&[
         ("[admission]", "[proof_of_work]\ndifficulty = 50000\n[admission]", "proof_of_work", "remove"),
-        ("lanes = 16", "abandoned_holds_limit = 1", "abandoned_holds_limit", "remove the key"),
     ]);
     let allowlist = problems(&changed("\"eligibility\"", "\"allowlist\""));
     assert_eq!(
         allowlist.iter().map(|problem| problem.key.as_str()).collect::<Vec<_>>(),
-        ["entry", "eligibility_keys"]
+        ["eligibility_keys"]
     );
 }
 

@@ -41,6 +41,7 @@ async fn fill(store: &RedisStore, accounts: u64) {
                     account: AccountHash::from_bytes(mixed.to_be_bytes()),
                     ticket_seq: None,
                     missed_seq: None,
+                    listed_as: None,
                 }
             })
             .collect();

@@ -2,7 +2,7 @@
 
 use lockgate_shared::clock::Timestamp;
 
-use super::{Departure, Entry, LaneView, Redeemed, Redemption, Right, Seat, SeatState};
+use super::{Departure, EmailHash, Entry, Forfeit, LaneView, Redeemed, Redemption, Right, Seat, SeatState};
 
 /// What entering does.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +33,11 @@ pub(super) enum Redeeming {
 /// signed, so the store must have lost it.
 fn ticket_is_newer(seat: Option<&Seat>, seq: u64) -> bool {
     seat.is_none_or(|seat| seat.seq < seq)
+}
+
+/// Whether an account may get a place, by the address it has to be listed with and the one it is listed with.
+pub(super) fn is_let_in(listed_as: Option<EmailHash>, found: Option<EmailHash>) -> bool {
+    listed_as.is_none() || listed_as == found
 }
 
 pub(super) fn entering(seat: Option<&Seat>, entry: &Entry, view: LaneView, now: Timestamp) -> Entering {
@@ -71,6 +76,14 @@ pub(super) fn redeeming(seat: Option<&Seat>, redemption: &Redemption) -> Redeemi
         }
         SeatState::Admitted(right) => Redeeming::Answer(Redeemed::Admitted(right.clone())),
     }
+}
+
+/// The place after its right was forfeited; `None` when that changes nothing.
+pub(super) fn forfeited(seat: Option<&Seat>, forfeit: &Forfeit) -> Option<Seat> {
+    let Some(Seat { seq, state: SeatState::Admitted(right) }) = seat else { return None };
+    let ends = right.issued_at == forfeit.issued_at && right.expires_at > right.issued_at;
+    let ended = || Right { expires_at: right.issued_at, ..right.clone() };
+    ends.then(|| Seat { seq: *seq, state: SeatState::Admitted(ended()) })
 }
 
 /// What leaving answers, and whether the place has to be marked and logged.

@@ -1,0 +1,41 @@
+//! Rights that end before their time.
+
+use super::{account, at, enter, entry, redeem, redemption, right, sale, shown, survey, view};
+use crate::store::*;
+
+fn forfeit(n: u8, issued: i64) -> Forfeit {
+    Forfeit { account: account(n), issued_at: at(issued) }
+}
+
+pub(super) async fn a_forfeited_right_is_over_and_its_place_is_used_up(store: &dyn Store) {
+    let sale = sale("forfeit");
+    for n in 0..4 {
+        enter(store, &sale, entry(n), view(0), 0).await;
+    }
+    for n in 0..3 {
+        redeem(store, &sale, redemption(n, u64::from(n), "j", 5, 0)).await;
+    }
+    assert_eq!(survey(store, &sale, LogsRead::default(), 6).await.active, 3);
+    assert_eq!(store.forfeit(&sale, 0, &[]).await.unwrap(), 0);
+    let none = [forfeit(0, 4), forfeit(0, 6), forfeit(3, 5), forfeit(9, 5)];
+    assert_eq!(store.forfeit(&sale, 0, &none).await.unwrap(), 0, "another right, none, nobody");
+    assert_eq!(store.forfeit(&sale, 1, &[forfeit(0, 5)]).await.unwrap(), 0, "another lane");
+    assert_eq!(survey(store, &sale, LogsRead::default(), 6).await.active, 3);
+    let both = [forfeit(0, 5), forfeit(1, 5), forfeit(0, 5)];
+    assert_eq!(store.forfeit(&sale, 0, &both).await.unwrap(), 2);
+    assert_eq!(store.forfeit(&sale, 0, &both).await.unwrap(), 0, "once");
+    assert_eq!(survey(store, &sale, LogsRead::default(), 6).await.active, 1, "the cap has room again");
+    assert_eq!(redeem(store, &sale, redemption(0, 0, "k", 6, 0)).await, Redeemed::Lapsed);
+    assert_eq!(redeem(store, &sale, redemption(0, 0, "k", 6, 1)).await, Redeemed::Lapsed, "a new epoch too");
+    assert_eq!(enter(store, &sale, shown(0, 0), view(0), 6).await, (4, true), "a new place at the end");
+    assert_eq!(enter(store, &sale, entry(0), view(0), 6).await, (4, false));
+    assert_eq!(
+        store.forfeit(&sale, 0, &[forfeit(0, 5)]).await.unwrap(),
+        0,
+        "told late, it harms no new place"
+    );
+    let fresh = redeem(store, &sale, redemption(0, 4, "l", 9, 0)).await;
+    assert_eq!(fresh, Redeemed::Admitted(right("l", 9, 0)));
+    assert_eq!(store.forfeit(&sale, 0, &[forfeit(0, 5)]).await.unwrap(), 0, "nor a new right");
+    assert_eq!(enter(store, &sale, entry(2), view(0), 6).await, (2, false), "others keep theirs");
+}
