@@ -24,7 +24,7 @@ fn cpu_seconds() -> f64 {
     nanos / 1e9
 }
 
-async fn redis_memory(link: &RedisLink) -> u64 {
+pub(crate) async fn redis_memory(link: &RedisLink) -> u64 {
     let info: String = link.command("info", redis::cmd("INFO").arg("memory")).await.unwrap();
     let line = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
     line.trim().parse().unwrap()

@@ -41,6 +41,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/sale/{sale}/admit", post(admit::admit))
         .route("/sale/{sale}/leave", post(leave::leave))
         .route("/sale/{sale}/draw", get(draw::record))
+        .route("/assets/pass.js", get(sales::pass_script))
         .with_state(app)
 }
 
