@@ -243,9 +243,9 @@ mod tests {
 
     use super::*;
 
-    fn read_in(text: &[u8], piece: usize) -> (Vec<(usize, String, String)>, Result<usize, Problems>) {
+    fn read_in(text: &[u8], piece: usize) -> (Vec<Row>, Result<usize, Problems>) {
         let mut rows = Vec::new();
-        let mut take = |row: Row| rows.push((row.line, row.code, row.email));
+        let mut take = |row: Row| rows.push(row);
         let mut reader = Reader::default();
         for bytes in text.chunks(piece.max(1)) {
             reader.feed(bytes, &mut take);
@@ -266,10 +266,8 @@ mod tests {
         let text = "\u{feff}Code,Email\r\nAB-12, Ann@Example.ORG \r\n\n\"c,\"\"d\" , \"ÄÖ@x.de\"\nAB-12,ann@example.org";
         for piece in [1, 3, 1_000] {
             let (rows, end) = read_in(text.as_bytes(), piece);
-            let expected = [
-                (2, "AB-12".to_owned(), "ann@example.org".to_owned()),
-                (4, "c,\"d".into(), "äö@x.de".into()),
-            ];
+            let row = |line, code: &str, email: &str| Row { line, code: code.into(), email: email.into() };
+            let expected = [row(2, "AB-12", "ann@example.org"), row(4, "c,\"d", "äö@x.de")];
             assert_eq!(rows, expected);
             assert_eq!(end, Ok(1), "the last line only repeats the second");
         }
@@ -323,8 +321,8 @@ mod tests {
             let text: String = codes.iter().map(|code| format!("{},A@b.C\r\n", quoted(code))).collect();
             let (rows, end) = read_in(text.as_bytes(), 13);
             prop_assert_eq!(end, Ok(0));
-            prop_assert!(rows.iter().map(|row| &row.1).eq(&codes));
-            prop_assert!(rows.iter().all(|row| row.2 == "a@b.c"));
+            prop_assert!(rows.iter().map(|row| &row.code).eq(&codes));
+            prop_assert!(rows.iter().all(|row| row.email == "a@b.c"));
         }
 
         #[test]

@@ -38,6 +38,7 @@ use crate::{
 };
 
 mod draw;
+mod renewal;
 
 pub use self::draw::DrawRefusal;
 
@@ -334,7 +335,7 @@ impl App {
         };
         let redemption = Redemption { account: ticket.account, seq: ticket.seq, right, now };
         match self.calls.redeem(&self.parts.store, &ticket.sale, ticket.lane, redemption).await? {
-            Redeemed::Admitted(right) => self.admitted(sale, &ticket, &right),
+            Redeemed::Admitted(right) => self.admitted(sale, ticket.account, &right),
             Redeemed::Superseded | Redeemed::Lapsed => Err(Refusal::TurnMissed),
             Redeemed::Left => {
                 live.note_left(ticket.lane, ticket.seq);
@@ -353,10 +354,10 @@ impl App {
         }
     }
 
-    fn admitted(&self, sale: &StoredSale, ticket: &Ticket, right: &Right) -> Result<Admitted, Refusal> {
+    fn admitted(&self, sale: &StoredSale, account: AccountHash, right: &Right) -> Result<Admitted, Refusal> {
         let admission = Admission {
-            account: ticket.account,
-            sale: &ticket.sale,
+            account,
+            sale: &sale.definition.id,
             jti: &right.jti,
             issued_at: right.issued_at,
             expires_at: right.expires_at,

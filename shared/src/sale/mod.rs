@@ -203,6 +203,9 @@ pub struct Admission {
     pub turn_seconds: u64,
     /// How long an admission token is good for, in seconds; never shorter than a turn. Default 600.
     pub token_seconds: u64,
+    /// How long an admission may last by renewals, in seconds from when it was given. Absent: it is not renewed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_seconds_max: Option<u64>,
 }
 
 /// [`Admission`] as written, where a default depends on another key.
@@ -215,6 +218,7 @@ struct AdmissionText {
     over_admission: Option<f64>,
     turn_seconds: Option<u64>,
     token_seconds: Option<u64>,
+    token_seconds_max: Option<u64>,
 }
 
 impl From<AdmissionText> for Admission {
@@ -226,6 +230,7 @@ impl From<AdmissionText> for Admission {
             over_admission: text.over_admission,
             turn_seconds: text.turn_seconds.unwrap_or(TURN_SECONDS_DEFAULT),
             token_seconds: text.token_seconds.unwrap_or(TOKEN_SECONDS_DEFAULT),
+            token_seconds_max: text.token_seconds_max,
         }
     }
 }

@@ -78,6 +78,14 @@ fn times(sale: &SaleDefinition, findings: &mut Findings) {
             "make token_seconds at least turn_seconds",
         );
     }
+    if let Some(longest) = admission.token_seconds_max.filter(|longest| *longest < admission.token_seconds) {
+        findings.refuse(
+            &["admission.token_seconds_max", "admission.token_seconds"],
+            longest,
+            format!("is shorter than a token ({} seconds)", admission.token_seconds),
+            "make token_seconds_max at least token_seconds, or remove it",
+        );
+    }
 }
 
 fn limits(sale: &SaleDefinition, findings: &mut Findings) {

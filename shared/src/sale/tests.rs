@@ -113,6 +113,7 @@ fn refuses_contradictions() {
         ("2026-12-01T09:45:00Z", "2026-12-01T10:00:01Z", "doors_open_at", "is after opens_at"),
         ("2026-12-01T12:00:00Z", "2026-12-01T10:00:00Z", "closes_at", "is not after opens_at"),
         ("2026-12-01T12:00:00Z", "2026-12-01T10:09:59Z", "hold_seconds", "longer than the sale"),
+        ("token_seconds_max = 1800", "token_seconds_max = 599", "admission.token_seconds_max", "shorter than a token"),
         ("token_seconds = 600", "token_seconds = 119", "admission.token_seconds", "shorter than a turn"),
         ("total_limit = 1500", "total_limit = 1701", "total_limit", "items have together (1700)"),
         ("item = \"phone-white\"", "item = \"phone-black\"", "items[1].item", "is the id of items[0].item too"),
@@ -236,7 +237,7 @@ fn everything_is_reported_at_once_in_the_order_of_the_file() {
     // The total limit would be above a stock that could not be read: nothing may be said about it.
     assert_eq!(
         found[4].to_string(),
-        "sale.toml:30: items[0].stock = \"many\": is text, not a whole number; write a whole number from 1 to 1000000"
+        "sale.toml:31: items[0].stock = \"many\": is text, not a whole number; write a whole number from 1 to 1000000"
     );
 }
 

@@ -7,6 +7,7 @@ mod enter;
 mod leave;
 mod operator;
 mod queue;
+mod renewal;
 mod sales;
 mod status;
 
@@ -41,6 +42,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/sale/{sale}/admit", post(admit::admit))
         .route("/sale/{sale}/leave", post(leave::leave))
         .route("/sale/{sale}/draw", get(draw::record))
+        .route("/sale/{sale}/renew", post(renewal::renew))
+        .route("/sale/{sale}/release", post(renewal::release))
         .route("/assets/pass.js", get(sales::pass_script))
         .with_state(app)
 }
@@ -57,6 +60,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/message", post(operator::message))
         .route("/operator/v1/sales/{sale}/draw", post(draw::draw))
         .route("/operator/v1/sales/{sale}/allowlist", post(allowlist::allow))
+        .route("/operator/v1/sales/{sale}/release", post(renewal::release_by_id))
         .route(
             "/operator/v1/sales/{sale}/admission",
             patch(operator::admission).get(operator::show_admission),
@@ -112,6 +116,10 @@ impl From<Refusal> for Problem {
             ),
             Refusal::NotListed => not_eligible(
                 "This code and this e-mail address are not on the sale's list together. Check both; the code is in the message you were sent.",
+            ),
+            Refusal::NotRenewable => Self::conflict(
+                "not_renewable",
+                "This admission cannot be renewed: the sale renews none, or it was given back. It is good until its end.",
             ),
             Refusal::NotYourTurn { retry_after_ms } => {
                 let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);

@@ -397,6 +397,7 @@ async fn suite(store: &dyn Store) {
     rows_long_since_called_are_folded(store).await;
     k2_fifty_at_once_get_one_place(store).await;
     allowlist::suite(store).await;
+    forfeit::a_live_right_is_renewed_up_to_its_cap(store).await;
     forfeit::a_forfeited_right_is_over_and_its_place_is_used_up(store).await;
 }
 

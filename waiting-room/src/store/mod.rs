@@ -148,6 +148,21 @@ pub enum Departure {
     Superseded,
 }
 
+/// A right that is to last longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whose.
+    pub account: AccountHash,
+    /// The right's id: another right of the account is not renewed.
+    pub jti: String,
+    /// The present.
+    pub now: Timestamp,
+    /// Until when it is to last.
+    pub expires_at: Timestamp,
+    /// How long it may last in all, in seconds from when it was given.
+    pub seconds_max: u64,
+}
+
 /// A right that is used up before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forfeit {
@@ -269,6 +284,9 @@ pub trait Store: Send + Sync {
     /// Ends rights before their time, as if they had run out when they were given: their places are used up, and
     /// whoever enters again gets a new one. The answer says how many ended by this.
     async fn forfeit(&self, sale: &SaleId, lane: u16, forfeits: &[Forfeit]) -> Result<u64, StoreError>;
+
+    /// Lets a live right last longer, never shorter and never longer than it may. `None`: it is not live.
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError>;
 
     /// The account's place.
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError>;

@@ -16,7 +16,7 @@ use lockgate_shared::{
 use super::{
     Advanced, Allowed, Departure, EmailHash, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX,
     LaneReport, LaneView, Listed, LogsRead, Move, RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed,
-    Redemption, Right, Seat, SeatState, Store, allowlist,
+    Redemption, Renewal, Right, Seat, SeatState, Store, allowlist,
     rules::{self, Entering, Redeeming},
 };
 use crate::admission::AdmissionRecord;
@@ -197,6 +197,18 @@ impl Store for Model {
                 ended += 1;
             }
             ended
+        }))
+    }
+
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
+        Ok(self.lane(sale, lane, |lane| {
+            let (seq, right) = rules::renewed(lane.seats.get(&renewal.account), renewal)?;
+            lane.put(renewal.account, seq, SeatState::Admitted(right.clone()));
+            // Whoever has bought is not active any more, however long the right lasts.
+            if let Some(ends) = lane.rights.get_mut(&seq) {
+                *ends = right.expires_at.seconds();
+            }
+            Some(right)
         }))
     }
 

@@ -14,7 +14,7 @@ use redis::Script;
 use super::{
     Advanced, Allowed, Departure, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX, LaneReport,
     LaneView, Listed, LogsRead, Move, RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption,
-    Right, Seat, SeatState, Store,
+    Renewal, Right, Seat, SeatState, Store,
 };
 use crate::{
     admission::AdmissionRecord,
@@ -32,6 +32,7 @@ script!(ALLOW, "redis/allow.lua");
 script!(REDEEM, "redis/redeem.lua");
 script!(LEAVE, "redis/leave.lua");
 script!(CONCLUDE, "redis/conclude.lua");
+script!(RENEW, "redis/renew.lua");
 script!(FORFEIT, "redis/forfeit.lua");
 script!(SURVEY, "redis/survey.lua");
 script!(LEASE, "redis/lease.lua");
@@ -270,6 +271,24 @@ impl Store for RedisStore {
             .flat_map(|forfeit| [forfeit.account.as_bytes().to_vec(), bytes(forfeit.issued_at.seconds())])
             .collect();
         self.link.run("forfeit", &FORFEIT, &keys, &args).await
+    }
+
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
+        let [rights, _] = self.right_keys(sale, lane);
+        let keys = [self.lane_key(sale, lane, "seats"), rights];
+        let args = [
+            renewal.account.as_bytes().to_vec(),
+            bytes(&renewal.jti),
+            bytes(renewal.now.seconds()),
+            bytes(renewal.expires_at.seconds()),
+            bytes(renewal.seconds_max),
+        ];
+        let seat: Option<String> = self.link.run("renew", &RENEW, &keys, &args).await?;
+        match seat.map(|text| parse_redeemed(&text)) {
+            None => Ok(None),
+            Some(Some(Redeemed::Admitted(right))) => Ok(Some(right)),
+            Some(_) => Err(unreadable("renew", "not a right")),
+        }
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {

@@ -2,7 +2,9 @@
 
 use lockgate_shared::clock::Timestamp;
 
-use super::{Departure, EmailHash, Entry, Forfeit, LaneView, Redeemed, Redemption, Right, Seat, SeatState};
+use super::{
+    Departure, EmailHash, Entry, Forfeit, LaneView, Redeemed, Redemption, Renewal, Right, Seat, SeatState,
+};
 
 /// What entering does.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,6 +86,17 @@ pub(super) fn forfeited(seat: Option<&Seat>, forfeit: &Forfeit) -> Option<Seat> 
     let ends = right.issued_at == forfeit.issued_at && right.expires_at > right.issued_at;
     let ended = || Right { expires_at: right.issued_at, ..right.clone() };
     ends.then(|| Seat { seq: *seq, state: SeatState::Admitted(ended()) })
+}
+
+/// The place with its right renewed; `None` when the right is not live.
+pub(super) fn renewed(seat: Option<&Seat>, renewal: &Renewal) -> Option<(u64, Right)> {
+    let Some(Seat { seq, state: SeatState::Admitted(right) }) = seat else { return None };
+    if right.jti != renewal.jti || right.expires_at <= renewal.now {
+        return None;
+    }
+    let latest = right.issued_at.plus_seconds(renewal.seconds_max);
+    let expires_at = renewal.expires_at.min(latest).max(right.expires_at);
+    Some((*seq, Right { expires_at, ..right.clone() }))
 }
 
 /// What leaving answers, and whether the place has to be marked and logged.

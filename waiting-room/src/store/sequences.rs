@@ -22,6 +22,7 @@ enum Command {
     Seat { lane: u16, account: u8 },
     Conclude { lane: u16, accounts: Vec<u8> },
     Forfeit { lane: u16, rights: Vec<(u8, i64)> },
+    Renew { lane: u16, account: u8, jti: u8, now: i64, to: i64 },
     Survey { read: Vec<(u64, u64)>, now: i64 },
     Lease { holder: u8 },
     Record { rows_from: usize },
@@ -57,6 +58,8 @@ fn any_command() -> impl Strategy<Value = Command> {
         3 => (lane.clone(), who.clone(), seq).prop_map(|(lane, account, seq)| Command::Leave { lane, account, seq }),
         2 => (lane.clone(), prop::collection::vec(who.clone(), 0..4))
             .prop_map(|(lane, accounts)| Command::Conclude { lane, accounts }),
+        3 => (lane.clone(), who.clone(), 0u8..9, now.clone(), 0i64..300)
+            .prop_map(|(lane, account, jti, now, to)| Command::Renew { lane, account, jti, now, to }),
         3 => (lane.clone(), prop::collection::vec((who.clone(), now.clone()), 0..6))
             .prop_map(|(lane, rights)| Command::Forfeit { lane, rights }),
         2 => (lane.clone(), lines).prop_map(|(lane, lines)| Command::Allow { lane, lines }),
@@ -85,13 +88,6 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
                 })
                 .collect();
             format!("{:?}", store.enter(sale, *lane, &entries, *view, at(*now)).await.unwrap())
-        }
-        Command::Allow { lane, lines } => {
-            let lines: Vec<Listed> = lines
-                .iter()
-                .map(|(n, address)| Listed { account: account(*n), email: email(*address) })
-                .collect();
-            format!("{:?}", store.allow(sale, *lane, &lines).await.unwrap())
         }
         Command::Redeem { lane, turns } => {
             let turns: Vec<Redemption> = turns
@@ -139,6 +135,27 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
             let step = Move { fence: *fence, expected_version: *expected, record, rows: rows.clone() };
             format!("{:?}", store.advance(sale, &step).await.unwrap())
         }
+        other => answer_about_accounts(store, sale, other).await,
+    }
+}
+
+/// The same for the verbs that act on what accounts hold.
+async fn answer_about_accounts(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
+    match command {
+        Command::Renew { lane, account: n, jti, now, to } => {
+            let (jti, seconds_max) = (format!("j{jti}"), 90);
+            let renewal =
+                Renewal { account: account(*n), jti, now: at(*now), expires_at: at(*to), seconds_max };
+            format!("{:?}", store.renew(sale, *lane, &renewal).await.unwrap())
+        }
+        Command::Allow { lane, lines } => {
+            let lines: Vec<Listed> = lines
+                .iter()
+                .map(|(n, address)| Listed { account: account(*n), email: email(*address) })
+                .collect();
+            format!("{:?}", store.allow(sale, *lane, &lines).await.unwrap())
+        }
+        other => panic!("{other:?}"),
     }
 }
 

@@ -13,8 +13,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
     Advanced, Allowed, Departure, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX, LaneReport,
-    LaneView, Listed, LogsRead, Move, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat,
-    SeatState, Store,
+    LaneView, Listed, LogsRead, Move, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Renewal, Right,
+    Seat, SeatState, Store,
     rules::{self, Entering, Redeeming},
 };
 use crate::{
@@ -405,6 +405,12 @@ impl Store for SqliteStore {
         let (sale, forfeits) = (sale.clone(), forfeits.to_vec());
         let op = move |db: &Connection| rights::forfeit(&Lane { db, sale: sale.as_str(), lane }, &forfeits);
         self.db.write("forfeit", op).await
+    }
+
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
+        let (sale, renewal) = (sale.clone(), renewal.clone());
+        let op = move |db: &Connection| rights::renew(&Lane { db, sale: sale.as_str(), lane }, &renewal);
+        self.db.write("renew", op).await
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {

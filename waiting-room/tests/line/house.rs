@@ -28,7 +28,7 @@ use lockgate_waiting_room::{
     App, AppParts, operator_router, router, run,
     store::{
         Advanced, Allowed, Departure, EnterAnswer, Entry, Forfeit, LINE_SQLITE, LaneReport, LaneView, Listed,
-        LogsRead, Move, Recorded, Redeemed, Redemption, RedisStore, Seat, SqliteStore, Store,
+        LogsRead, Move, Recorded, Redeemed, Redemption, RedisStore, Renewal, Right, Seat, SqliteStore, Store,
     },
 };
 use serde_json::{Value, json};
@@ -95,6 +95,9 @@ impl Store for Watched {
     }
     async fn forfeit(&self, sale: &SaleId, lane: u16, forfeits: &[Forfeit]) -> Result<u64, StoreError> {
         self.inner.forfeit(sale, lane, forfeits).await
+    }
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
+        self.count().renew(sale, lane, renewal).await
     }
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {
         let mut reports = self.inner.survey(sale, read, now).await;

@@ -13,3 +13,4 @@ mod operators;
 mod pages;
 mod processes;
 mod refusals;
+mod renewal;

@@ -4,7 +4,7 @@ use lockgate_shared::{clock::Timestamp, ids::AccountHash};
 use rusqlite::params;
 
 use super::{Lane, signed};
-use crate::store::{Forfeit, RIGHTS_KEPT_SECONDS, Right, rules};
+use crate::store::{Forfeit, RIGHTS_KEPT_SECONDS, Renewal, Right, Seat, SeatState, rules};
 
 /// What the admitter has to know of turns: who took one up, and which rights are live.
 pub(super) const TABLES: &str = "
@@ -58,4 +58,15 @@ pub(super) fn forfeit(lane: &Lane<'_>, forfeits: &[Forfeit]) -> rusqlite::Result
         }
     }
     Ok(ended)
+}
+
+pub(super) fn renew(lane: &Lane<'_>, renewal: &Renewal) -> rusqlite::Result<Option<Right>> {
+    let held = lane.seat(renewal.account)?;
+    let Some((seq, right)) = rules::renewed(held.as_ref(), renewal) else { return Ok(None) };
+    lane.put(renewal.account, &Seat { seq, state: SeatState::Admitted(right.clone()) })?;
+    // Whoever has bought is not active any more, however long the right lasts.
+    lane.db
+        .prepare_cached("UPDATE line_rights SET expires_at = ?4 WHERE sale = ?1 AND lane = ?2 AND seq = ?3")?
+        .execute(params![lane.sale, lane.lane, signed(seq), right.expires_at.seconds()])?;
+    Ok(Some(right))
 }
