@@ -32,6 +32,12 @@ pub(crate) fn of_claim(answer: &ClaimAnswer, opens_at: Timestamp) -> Problem {
         )
         .with("limit", *limit)
         .with("taken", *taken),
+        ClaimAnswer::LineUpAgain { abandoned } => Problem::conflict(
+            "line_up_again",
+            "What was held for you ran out unpaid, so this admission takes no further orders. You can join the line \
+             again, at its end; what is held for you now can still be paid.",
+        )
+        .with("abandoned", *abandoned),
         ClaimAnswer::NotOpen => Problem::conflict("not_open", "The sale takes no orders at this moment.")
             .with("opens_at", opens_at.to_string()),
         ClaimAnswer::Revoked => Problem::forbidden(

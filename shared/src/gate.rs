@@ -34,6 +34,8 @@ pub struct ClaimRequest {
     pub quantity: u32,
     /// The revocation epoch of the token that allows the claim.
     pub epoch: u32,
+    /// When the admission was given, in seconds since the Unix epoch: the token's `iat`.
+    pub admitted_at: i64,
     /// The caller's own record, kept with the hold and handed on in the event; the gate never reads it.
     pub memo: String,
 }
@@ -60,6 +62,11 @@ pub enum ClaimAnswer {
         limit: u32,
         /// Units it holds or has bought.
         taken: u32,
+    },
+    /// The account let as many holds run out, under the admission it claims by, as the sale allows.
+    LineUpAgain {
+        /// Holds that ran out.
+        abandoned: u32,
     },
     /// The sale is not open for claims.
     NotOpen,

@@ -3,9 +3,10 @@
 //! | to find | look in |
 //! |---|---|
 //! | what a sale is, and where definitions are kept | [`sale`], [`catalog`] |
+//! | an allowlist as operators write it | [`allowlist`] |
 //! | identifiers, time, every bound | [`ids`], [`clock`], [`limits`] |
 //! | credentials: place in line, right to check out, calls between services | [`ticket`], [`admission_token`], [`service_token`], over [`keys`] and [`jwt`] |
-//! | where credentials travel in a request | [`credentials`], [`operator`] |
+//! | where credentials travel in a request; the token of one | [`credentials`], [`operator`], [`admission_check`] |
 //! | what the gate is asked and answers; what it records | [`gate`], [`events`] |
 //! | calls between services | [`service_call`] |
 //! | prices and times in words | [`wording`] |
@@ -14,7 +15,9 @@
 //! | SQLite, Redis, PostgreSQL, migrations | [`store`] |
 //! | private servers for tests | `testing` (feature `testing`) |
 
+pub mod admission_check;
 pub mod admission_token;
+pub mod allowlist;
 pub mod catalog;
 pub mod clock;
 pub mod credentials;

@@ -23,6 +23,14 @@ pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 pub const ENTRY_KEY_BYTES_MIN: usize = 16;
 /// Longest e-mail address, in bytes (RFC 5321, section 4.5.3.1.3).
 pub const EMAIL_BYTES_MAX: usize = 254;
+/// Shortest code of an allowlist, in bytes.
+pub const CODE_BYTES_MIN: usize = 4;
+/// Longest code of an allowlist, in bytes.
+pub const CODE_BYTES_MAX: usize = 64;
+/// Largest upload of allowlist codes in one request, in bytes.
+pub const ALLOWLIST_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most lines of one upload of allowlist codes.
+pub const ALLOWLIST_LINES_MAX: usize = 200_000;
 /// Longest credential accepted in a header or cookie, in bytes.
 pub const CREDENTIAL_BYTES_MAX: usize = 2048;
 /// Largest request body, in bytes; anything above answers 413.
@@ -89,6 +97,7 @@ pub const KEYS_MAX: usize = 64;
 
 const _: () = assert!(CREDENTIAL_BYTES_MAX * 4 <= HEAD_BYTES_MAX, "two credentials and the rest fit a head");
 const _: () = assert!(BODY_BYTES_MAX < SALE_FILE_BYTES_MAX);
+const _: () = assert!(CODE_BYTES_MIN < CODE_BYTES_MAX && CODE_BYTES_MAX + EMAIL_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(WRITE_BATCH_MAX <= WRITE_QUEUE_MAX);
 const _: () = assert!(STORE_CALL_MS_MAX < REQUEST_SECONDS_MAX * 1_000);
 const _: () = assert!(ENTRY_KEY_BYTES_MIN < IDEMPOTENCY_KEY_BYTES_MAX);

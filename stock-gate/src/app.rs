@@ -62,6 +62,7 @@ impl App {
             limits: Limits {
                 per_account: found.definition.per_account_limit,
                 total: found.definition.total_limit,
+                abandoned_holds: found.definition.abandoned_holds_limit,
             },
             refusal: hold::refusal(&opening(&found), request.epoch, self.clock.now()),
             request,
@@ -195,6 +196,7 @@ fn outcome(answer: &ClaimAnswer) -> &'static str {
         ClaimAnswer::Held { replayed: true, .. } => "replayed",
         ClaimAnswer::SoldOut { .. } => "sold_out",
         ClaimAnswer::LimitReached { .. } => "limit_reached",
+        ClaimAnswer::LineUpAgain { .. } => "line_up_again",
         ClaimAnswer::NotOpen => "not_open",
         ClaimAnswer::Revoked => "revoked",
         ClaimAnswer::NoSuchItem => "no_such_item",

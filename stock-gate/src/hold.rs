@@ -10,6 +10,7 @@
 
 use lockgate_shared::{
     clock::Timestamp,
+    events::Abandoned,
     gate::{CommitAnswer, HoldState, ReleaseAnswer},
 };
 
@@ -52,6 +53,32 @@ pub fn release(state: HoldState) -> Step<ReleaseAnswer> {
 #[must_use]
 pub fn is_due(state: HoldState, deadline: Timestamp, now: Timestamp) -> bool {
     state == HoldState::Held && deadline <= now
+}
+
+/// Whether a release says that the hold ran out unpaid: what was given back before its deadline was not abandoned,
+/// and what proved paid after it is committed.
+#[must_use]
+pub fn is_abandoned(state: HoldState) -> bool {
+    state == HoldState::Expiring
+}
+
+/// What an account has abandoned when one more hold of the admission given at `admitted_at` (seconds) ran out, by
+/// what was `known`. Each admission counts for itself; `None` when the account has claimed by a later one since.
+#[must_use]
+pub fn abandoned(known: Option<Abandoned>, admitted_at: i64) -> Option<Abandoned> {
+    match known {
+        Some(known) if known.admitted_at > admitted_at => None,
+        Some(known) if known.admitted_at == admitted_at => {
+            Some(Abandoned { admitted_at, holds: known.holds.saturating_add(1) })
+        }
+        _ => Some(Abandoned { admitted_at, holds: 1 }),
+    }
+}
+
+/// Holds abandoned under the admission given at `admitted_at`, by what is `known` of the account.
+#[must_use]
+pub fn abandoned_under(known: Option<Abandoned>, admitted_at: i64) -> u32 {
+    known.filter(|known| known.admitted_at == admitted_at).map_or(0, |known| known.holds)
 }
 
 /// A time that never goes back: a store's clock may be set back, the time of a sale is not.
@@ -129,6 +156,20 @@ mod tests {
         for state in STATES {
             assert_eq!(is_due(state, at(10), at(10)), state == HoldState::Held);
             assert!(!is_due(state, at(10), at(9)));
+        }
+    }
+
+    #[test]
+    fn what_was_abandoned_counts_for_one_admission() {
+        let first = abandoned(None, 5).unwrap();
+        let second = abandoned(Some(first), 5).unwrap();
+        assert_eq!((first.holds, second.holds), (1, 2));
+        assert_eq!(abandoned(Some(second), 4), None, "an old admission's hold changes nothing");
+        assert_eq!(abandoned(Some(second), 6), Some(Abandoned { admitted_at: 6, holds: 1 }));
+        assert_eq!(abandoned_under(Some(second), 5), 2);
+        assert_eq!(abandoned_under(Some(second), 6) + abandoned_under(None, 6), 0);
+        for state in STATES {
+            assert_eq!(is_abandoned(state), state == HoldState::Expiring);
         }
     }
 

@@ -72,6 +72,8 @@ pub struct Limits {
     pub per_account: u32,
     /// Units the sale sells, across items; `None` for as many as there are.
     pub total: Option<u32>,
+    /// Holds one admission may let run out; `None` for any number.
+    pub abandoned_holds: Option<u32>,
 }
 
 /// Where the sale and the claiming account stand before the claim.
@@ -83,10 +85,12 @@ pub struct Standing {
     pub held: u32,
     /// Units the account holds or has bought, across items.
     pub account: u32,
+    /// Holds that the account has let run out under the admission it claims by.
+    pub abandoned: u32,
 }
 
 /// Why `quantity` units cannot be taken; `None` when they can. Sold out comes before the limits, so that nobody is
-/// told to buy less of what is gone.
+/// told to buy less of what is gone, or to line up for it.
 #[must_use]
 pub fn refusal(counts: &Counts, standing: &Standing, limits: &Limits, quantity: u32) -> Option<ClaimAnswer> {
     if counts.available < quantity {
@@ -94,6 +98,9 @@ pub fn refusal(counts: &Counts, standing: &Standing, limits: &Limits, quantity: 
     }
     if total_left(standing.total, limits.total).is_some_and(|left| left < quantity) {
         return Some(ClaimAnswer::SoldOut { may_return: standing.held > 0 });
+    }
+    if limits.abandoned_holds.is_some_and(|limit| standing.abandoned >= limit) {
+        return Some(ClaimAnswer::LineUpAgain { abandoned: standing.abandoned });
     }
     (u64::from(standing.account) + u64::from(quantity) > u64::from(limits.per_account))
         .then_some(ClaimAnswer::LimitReached { limit: limits.per_account, taken: standing.account })
@@ -131,13 +138,13 @@ mod tests {
 
     use super::*;
 
-    const FREE: Limits = Limits { per_account: 10, total: None };
+    const FREE: Limits = Limits { per_account: 10, total: None, abandoned_holds: None };
 
     #[test]
     fn sold_out_is_said_before_any_limit() {
         let counts = Counts { available: 0, held: 1, sold: 4, next: 6, ..Counts::fresh(5) };
-        let standing = Standing { total: 5, held: 1, account: 10 };
-        let limits = Limits { total: Some(5), ..FREE };
+        let standing = Standing { total: 5, held: 1, account: 10, abandoned: 9 };
+        let limits = Limits { total: Some(5), abandoned_holds: Some(1), ..FREE };
         assert_eq!(refusal(&counts, &standing, &limits, 1), Some(ClaimAnswer::SoldOut { may_return: true }));
     }
 
@@ -145,7 +152,7 @@ mod tests {
     fn the_sale_wide_limit_counts_what_is_held_of_any_item() {
         let counts = Counts::fresh(5);
         let limits = Limits { total: Some(3), ..FREE };
-        let standing = Standing { total: 2, held: 0, account: 0 };
+        let standing = Standing { total: 2, ..Standing::default() };
         assert_eq!(refusal(&counts, &standing, &limits, 1), None);
         assert_eq!(refusal(&counts, &standing, &limits, 2), Some(ClaimAnswer::SoldOut { may_return: false }));
         let held = Standing { held: 1, ..standing };
@@ -159,6 +166,22 @@ mod tests {
         assert_eq!(
             refusal(&Counts::fresh(5), &standing, &FREE, 2),
             Some(ClaimAnswer::LimitReached { limit: 10, taken: 9 })
+        );
+    }
+
+    #[test]
+    fn whoever_let_too_many_holds_run_out_lines_up_again() {
+        let ask = |abandoned, limit| {
+            let standing = Standing { abandoned, account: 10, ..Standing::default() };
+            refusal(&Counts::fresh(5), &standing, &Limits { abandoned_holds: limit, ..FREE }, 1)
+        };
+        let reached = Some(ClaimAnswer::LimitReached { limit: 10, taken: 10 });
+        assert_eq!(ask(1, Some(2)), reached);
+        assert_eq!(ask(9, None), reached);
+        assert_eq!(
+            ask(2, Some(2)),
+            Some(ClaimAnswer::LineUpAgain { abandoned: 2 }),
+            "before the account's limit"
         );
     }
 
@@ -204,14 +227,15 @@ mod tests {
 
         #[test]
         fn nothing_overflows(
-            parts in any::<[u32; 5]>(), standing in any::<[u32; 3]>(), limits in any::<(u32, Option<u32>)>(),
+            parts in any::<[u32; 5]>(), standing in any::<[u32; 4]>(),
+            limits in any::<(u32, Option<u32>, Option<u32>)>(),
             quantity in 1_u32..=100,
         ) {
             let [stock, available, held, sold, next] = parts;
             let counts = Counts { stock, available, held, sold, next };
-            let [total, held, account] = standing;
-            let limits = Limits { per_account: limits.0, total: limits.1 };
-            let _ = refusal(&counts, &Standing { total, held, account }, &limits, quantity);
+            let [total, held, account, abandoned] = standing;
+            let limits = Limits { per_account: limits.0, total: limits.1, abandoned_holds: limits.2 };
+            let _ = refusal(&counts, &Standing { total, held, account, abandoned }, &limits, quantity);
             let _ = counts.balanced(quantity);
             let _ = pick([], &counts, quantity);
             let _ = counts.taken(quantity, quantity).and_then(|c| c.committed(held)).and_then(|c| c.released(held));

@@ -73,6 +73,7 @@ impl Gate {
             item: "phone-black".parse().unwrap(),
             quantity: 1,
             epoch: 0,
+            admitted_at: 0,
             memo: "{}".into(),
         }
     }

@@ -23,17 +23,22 @@ use rand::RngExt as _;
 use sha2::Sha256;
 
 use crate::{
+    allowlist::listed,
     answers::{Admitted, PersonalStatus, Place, personal_status, standing, told},
     calls::Calls,
-    eligibility::{NotEligible, Verifier},
+    eligibility::Verifier,
     phase::Phase,
     place::State,
     refusal::Refusal,
     snapshot::{LiveSale, Snapshot},
-    store::{Departure, Entered, Entry, Redeemed, Redemption, Right, Seat, SeatState, Store},
+    store::{
+        Departure, EmailHash, EnterAnswer, Entered, Entry, Listed, Redeemed, Redemption, Right, Seat,
+        SeatState, Store,
+    },
 };
 
 mod draw;
+mod renewal;
 
 pub use self::draw::DrawRefusal;
 
@@ -86,6 +91,10 @@ pub struct Entrance<'a> {
     pub ticket: Option<ShownTicket<'a>>,
     /// The shop's word for them.
     pub eligibility: Option<&'a str>,
+    /// A code of the sale's allowlist.
+    pub code: Option<&'a str>,
+    /// The e-mail address that goes with the code.
+    pub email: Option<&'a str>,
     /// The key under which a lost answer may be asked for again.
     pub entry_key: Option<&'a str>,
 }
@@ -95,6 +104,14 @@ struct Who {
     account: AccountHash,
     lane: u16,
     ticket: Option<Ticket>,
+    listed_as: Option<EmailHash>,
+}
+
+/// Whom the entry rule names.
+struct Named {
+    /// The account; `None` for one that is made up.
+    account: Option<AccountHash>,
+    listed_as: Option<EmailHash>,
 }
 
 impl App {
@@ -203,7 +220,7 @@ impl App {
         let who = self.who(sale, &snapshot, entrance, now)?;
         let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
         let missed_seq = ticket_seq.filter(|seq| snapshot.has_missed(who.lane, *seq));
-        let entry = Entry { account: who.account, ticket_seq, missed_seq };
+        let entry = Entry { account: who.account, ticket_seq, missed_seq, listed_as: who.listed_as };
         let id = &sale.definition.id;
         let entered = self.take_place(&live, id, who.lane, entry).await?;
         let entered_at = who
@@ -229,14 +246,26 @@ impl App {
         id: &SaleId,
         lane: u16,
         entry: Entry,
-    ) -> Result<Entered, StoreError> {
-        let found = self.calls.enter(&self.parts, live, id, lane, entry.clone()).await?;
+    ) -> Result<Entered, Refusal> {
+        let found = self.ask_for_place(live, id, lane, entry.clone()).await?;
         // By what is known now: the call may have waited its turn while the board moved on.
         if found.seat.state != SeatState::Waiting || !live.snapshot().has_missed(lane, found.seat.seq) {
             return Ok(found);
         }
-        let entry = Entry { missed_seq: Some(found.seat.seq), ..entry };
-        self.calls.enter(&self.parts, live, id, lane, entry).await
+        self.ask_for_place(live, id, lane, Entry { missed_seq: Some(found.seat.seq), ..entry }).await
+    }
+
+    async fn ask_for_place(
+        &self,
+        live: &Arc<LiveSale>,
+        id: &SaleId,
+        lane: u16,
+        entry: Entry,
+    ) -> Result<Entered, Refusal> {
+        match self.calls.enter(&self.parts, live, id, lane, entry).await? {
+            EnterAnswer::Entered(entered) => Ok(entered),
+            EnterAnswer::NotListed => Err(Refusal::NotListed),
+        }
     }
 
     fn who(
@@ -251,34 +280,22 @@ impl App {
             Some(ShownTicket::Bearer(text)) => Some(self.ticket(sale, text)?),
             Some(ShownTicket::Cookie(text)) => self.ticket(sale, text).ok(),
         };
-        let secrets = &sale.secrets;
-        let named = match sale.definition.entry {
-            EntryRule::Eligibility => match entrance.eligibility {
-                Some(token) => snapshot
-                    .verifier
-                    .account(token, &sale.definition.id, now)
-                    .map(|name| Some(account_hash(&secrets.account_key, b"account\0", name.as_bytes())))
-                    .map_err(Refusal::NotEligible),
-                None => Err(Refusal::EligibilityMissing),
-            },
-            EntryRule::Allowlist => Err(Refusal::NotEligible(NotEligible::KeyNotSetUp)),
-            EntryRule::Open => Ok(entrance
-                .entry_key
-                .filter(|key| key.len() >= ENTRY_KEY_BYTES_MIN)
-                .map(|key| account_hash(&secrets.account_key, b"entry-key\0", key.as_bytes()))),
-        };
-        // A ticket alone suffices for its own place, but the shop's fresh word for somebody else outranks the
-        // cookie of whoever used this browser before.
+        let named = named(sale, snapshot, entrance, now);
+        // A ticket alone suffices for its own place, but what names somebody else outranks the cookie of whoever used
+        // this browser before.
         let names_another = matches!(
-            (&named, &ticket, sale.definition.entry),
-            (Ok(Some(account)), Some(ticket), EntryRule::Eligibility) if *account != ticket.account
+            (&named, &ticket),
+            (Ok(Named { account: Some(account), .. }), Some(ticket))
+                if *account != ticket.account && sale.definition.entry != EntryRule::Open
         );
         if let Some(ticket) = ticket.filter(|_| !names_another) {
-            return Ok(Who { account: ticket.account, lane: ticket.lane, ticket: Some(ticket) });
+            let (account, lane) = (ticket.account, ticket.lane);
+            return Ok(Who { account, lane, ticket: Some(ticket), listed_as: None });
         }
-        let account = named?.unwrap_or_else(|| AccountHash::from_bytes(rand::rng().random()));
-        let lane = lane_of(&secrets.lane_key, account, sale.definition.lanes);
-        Ok(Who { account, lane, ticket: None })
+        let Named { account, listed_as } = named?;
+        let account = account.unwrap_or_else(|| AccountHash::from_bytes(rand::rng().random()));
+        let lane = lane_of(&sale.secrets.lane_key, account, sale.definition.lanes);
+        Ok(Who { account, lane, ticket: None, listed_as })
     }
 
     /// **status**: where the ticket's owner stands. No store call while waiting.
@@ -333,7 +350,7 @@ impl App {
         };
         let redemption = Redemption { account: ticket.account, seq: ticket.seq, right, now };
         match self.calls.redeem(&self.parts.store, &ticket.sale, ticket.lane, redemption).await? {
-            Redeemed::Admitted(right) => self.admitted(sale, &ticket, &right),
+            Redeemed::Admitted(right) => self.admitted(sale, ticket.account, &right),
             Redeemed::Superseded | Redeemed::Lapsed => Err(Refusal::TurnMissed),
             Redeemed::Left => {
                 live.note_left(ticket.lane, ticket.seq);
@@ -352,10 +369,10 @@ impl App {
         }
     }
 
-    fn admitted(&self, sale: &StoredSale, ticket: &Ticket, right: &Right) -> Result<Admitted, Refusal> {
+    fn admitted(&self, sale: &StoredSale, account: AccountHash, right: &Right) -> Result<Admitted, Refusal> {
         let admission = Admission {
-            account: ticket.account,
-            sale: &ticket.sale,
+            account,
+            sale: &sale.definition.id,
             jti: &right.jti,
             issued_at: right.issued_at,
             expires_at: right.expires_at,
@@ -400,7 +417,39 @@ fn known(live: &LiveSale) -> Result<Arc<Snapshot>, Refusal> {
     if live.is_known() { Ok(live.snapshot()) } else { Err(Refusal::Starting) }
 }
 
-fn keyed_hash(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+/// Whom somebody is by the sale's entry rule.
+fn named(
+    sale: &StoredSale,
+    snapshot: &Snapshot,
+    entrance: Entrance<'_>,
+    now: Timestamp,
+) -> Result<Named, Refusal> {
+    let key = &sale.secrets.account_key;
+    let unlisted = |account| Named { account, listed_as: None };
+    match sale.definition.entry {
+        EntryRule::Eligibility => {
+            let token = entrance.eligibility.ok_or(Refusal::EligibilityMissing)?;
+            let name = snapshot.verifier.account(token, &sale.definition.id, now);
+            let name = name.map_err(Refusal::NotEligible)?;
+            Ok(unlisted(Some(account_hash(key, b"account\0", name.as_bytes()))))
+        }
+        EntryRule::Allowlist => {
+            let (Some(code), Some(email)) = (entrance.code, entrance.email) else {
+                return Err(Refusal::CodeMissing);
+            };
+            let Listed { account, email } = listed(key, code, email).ok_or(Refusal::NotListed)?;
+            Ok(Named { account: Some(account), listed_as: Some(email) })
+        }
+        EntryRule::Open => Ok(unlisted(
+            entrance
+                .entry_key
+                .filter(|key| key.len() >= ENTRY_KEY_BYTES_MIN)
+                .map(|entry_key| account_hash(key, b"entry-key\0", entry_key.as_bytes())),
+        )),
+    }
+}
+
+pub(crate) fn keyed_hash(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     // HMAC takes keys of any length, so this cannot fail for one of 32 bytes.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
         return [0; 32];
@@ -411,7 +460,7 @@ fn keyed_hash(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-fn account_hash(key: &[u8; 32], purpose: &[u8], name: &[u8]) -> AccountHash {
+pub(crate) fn account_hash(key: &[u8; 32], purpose: &[u8], name: &[u8]) -> AccountHash {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&keyed_hash(key, &[purpose, name])[..16]);
     AccountHash::from_bytes(bytes)

@@ -8,12 +8,12 @@ use crate::{
     app::AppParts,
     coalesce::Coalescer,
     snapshot::LiveSale,
-    store::{Entered, Entry, Redeemed, Redemption, Store},
+    store::{EnterAnswer, Entry, Redeemed, Redemption, Store},
 };
 
 /// What is under way at the store.
 pub(crate) struct Calls {
-    entries: Coalescer<Entry, Entered>,
+    entries: Coalescer<Entry, EnterAnswer>,
     redemptions: Coalescer<Redemption, Redeemed>,
 }
 
@@ -32,7 +32,7 @@ impl Calls {
         sale: &SaleId,
         lane: u16,
         entry: Entry,
-    ) -> Result<Entered, StoreError> {
+    ) -> Result<EnterAnswer, StoreError> {
         let call = || {
             let (store, clock) = (Arc::clone(&parts.store), Arc::clone(&parts.clock));
             let (live, sale) = (Arc::clone(live), sale.clone());

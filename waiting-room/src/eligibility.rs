@@ -46,6 +46,23 @@ pub enum NotEligible {
     KeyNotSetUp,
 }
 
+impl NotEligible {
+    /// The reason as programs are told it.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Token(JwtError::Malformed) => "malformed",
+            Self::Token(JwtError::UnknownKey) => "unknown_key",
+            Self::Token(JwtError::BadSignature) => "bad_signature",
+            Self::Token(JwtError::Expired) => "expired",
+            Self::Token(JwtError::NotYetValid) => "not_yet_valid",
+            Self::OtherSale => "other_sale",
+            Self::NoAccount => "no_account",
+            Self::KeyNotSetUp => "key_not_set_up",
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claims {

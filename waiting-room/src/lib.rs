@@ -17,6 +17,7 @@
 //! | what every process keeps ready to answer from | [`snapshot`] |
 //! | bytes that are the same for everyone | [`prepared`] |
 //! | the shop's word that an account may enter | [`eligibility`] |
+//! | codes and e-mail addresses that may enter, and their upload (allow) | `allowlist` |
 //! | what is stored, in memory, SQLite and Redis | [`store`] |
 //! | routes, pages, refusals in words | `http`, [`pages`], [`refusal`] |
 //!
@@ -25,6 +26,7 @@
 
 pub mod admission;
 pub mod admitter;
+mod allowlist;
 pub mod answers;
 pub mod app;
 mod calls;

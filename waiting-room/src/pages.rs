@@ -39,6 +39,8 @@ struct SalePage<'a> {
     closes_at: String,
     may_enter: bool,
     needs_eligibility: bool,
+    needs_code: bool,
+    entry_error: Option<&'static str>,
     refresh_seconds: Option<u64>,
     items: Vec<ItemLine<'a>>,
     per_account_limit: u32,
@@ -110,6 +112,36 @@ pub fn sale_page(
     status: &PublicStatus,
     phase: Phase,
 ) -> String {
+    sale_page_saying(sale, stock, status, phase, None)
+}
+
+/// A sale's page for whoever could not enter by its form: it says so beside the form.
+#[must_use]
+pub fn refused_page(
+    sale: &StoredSale,
+    stock: Option<&StockSnapshot>,
+    status: &PublicStatus,
+    phase: Phase,
+) -> String {
+    let words = match sale.definition.entry {
+        EntryRule::Allowlist => {
+            "We could not find this code together with this e-mail address. Please check both: the code is in the \
+             message you were sent, and the address is the one that message came to."
+        }
+        EntryRule::Eligibility | EntryRule::Open => {
+            "This entry pass is not accepted. It may have run out: please get a new one from the shop."
+        }
+    };
+    sale_page_saying(sale, stock, status, phase, Some(words))
+}
+
+fn sale_page_saying(
+    sale: &StoredSale,
+    stock: Option<&StockSnapshot>,
+    status: &PublicStatus,
+    phase: Phase,
+    entry_error: Option<&'static str>,
+) -> String {
     let definition = &sale.definition;
     let zone = definition.time_zone.as_deref();
     let items = definition.items.iter().map(|item| ItemLine {
@@ -136,6 +168,8 @@ pub fn sale_page(
         closes_at: moment_text(definition.closes_at, zone),
         may_enter: !matches!(phase, Phase::Scheduled | Phase::Closed),
         needs_eligibility: definition.entry == EntryRule::Eligibility,
+        needs_code: definition.entry == EntryRule::Allowlist,
+        entry_error,
         // Only while there is nothing to fill in: a refresh would take away what somebody is typing.
         refresh_seconds: (phase == Phase::Scheduled).then_some(15),
         items: items.collect(),

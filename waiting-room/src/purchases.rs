@@ -1,4 +1,5 @@
-//! Who has bought is no longer active: the gate's events, read by a group of the waiting room's own.
+//! Who has bought is no longer active, and whoever let too many holds run out has used up the right to claim: the
+//! gate's events, read by a group of the waiting room's own.
 //!
 //! Each event comes at least once, and concluding twice does no harm. An account whose lane does not answer is left
 //! out: its right runs out by itself, and the other lanes must not wait for it.
@@ -7,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lockgate_shared::{
     catalog::StoredSale,
+    clock::Timestamp,
     events::{Batch, EventKind},
     ids::{AccountHash, SaleId},
     store::StoreError,
@@ -16,6 +18,7 @@ use tokio::time::sleep;
 use crate::{
     app::{App, lane_of},
     phase::{Phase, phase},
+    store::Forfeit,
 };
 
 /// The group under which the waiting room reads the event log.
@@ -75,6 +78,11 @@ async fn take_batch(app: &App, sale: &StoredSale) -> Result<usize, StoreError> {
             tracing::debug!(sale = %id, lane, %error, "buyers of a lane stay active until their rights run out");
         }
     }
+    for (lane, forfeits) in forfeits(sale, &batch) {
+        if let Err(error) = app.parts.store.forfeit(id, lane, &forfeits).await {
+            tracing::debug!(sale = %id, lane, %error, "rights of a lane that are used up stand until they run out");
+        }
+    }
     app.parts.events.acknowledge(id, GROUP, &ids).await?;
     Ok(ids.len())
 }
@@ -85,6 +93,20 @@ fn buyers(sale: &StoredSale, batch: &Batch) -> BTreeMap<u16, Vec<AccountHash>> {
     for event in batch.events.iter().filter(|event| event.kind == EventKind::Committed) {
         let lane = lane_of(&sale.secrets.lane_key, event.account, sale.definition.lanes);
         lanes.entry(lane).or_default().push(event.account);
+    }
+    lanes
+}
+
+/// The rights that are used up by holds that ran out, by lane.
+fn forfeits(sale: &StoredSale, batch: &Batch) -> BTreeMap<u16, Vec<Forfeit>> {
+    let mut lanes: BTreeMap<u16, Vec<Forfeit>> = BTreeMap::new();
+    let Some(limit) = sale.definition.abandoned_holds_limit else { return lanes };
+    for event in &batch.events {
+        if let Some(abandoned) = event.abandoned.filter(|abandoned| abandoned.holds >= limit) {
+            let lane = lane_of(&sale.secrets.lane_key, event.account, sale.definition.lanes);
+            let issued_at = Timestamp::from_seconds(abandoned.admitted_at);
+            lanes.entry(lane).or_default().push(Forfeit { account: event.account, issued_at });
+        }
     }
     lanes
 }

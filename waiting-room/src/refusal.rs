@@ -34,6 +34,15 @@ pub enum Refusal {
     /// The shop's word lets nobody in.
     #[error("the eligibility token is not accepted: {0}")]
     NotEligible(NotEligible),
+    /// No code was shown, or no address with it.
+    #[error("no code and e-mail address were shown")]
+    CodeMissing,
+    /// Code and address do not stand on the allowlist together. Which of them is wrong is said to nobody.
+    #[error("code and e-mail address are not on the allowlist together")]
+    NotListed,
+    /// The admission cannot last longer: the sale renews none, or it is over.
+    #[error("the admission cannot be renewed")]
+    NotRenewable,
     /// The turn has not come.
     #[error("the turn has not come")]
     NotYourTurn {

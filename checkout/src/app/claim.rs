@@ -65,6 +65,7 @@ impl App {
             item: wish.item.clone(),
             quantity: wish.quantity,
             epoch: token.epoch,
+            admitted_at: token.iat,
             memo: memo.to_text(),
         };
         match self.gate.claim(&definition.id, &request).await? {

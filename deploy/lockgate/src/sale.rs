@@ -1,9 +1,12 @@
 //! `lockgate sale`: acts on sales through the operator API of a running Lockgate.
 
+mod allowlist;
+mod apply;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use lockgate_shared::ids::SaleId;
+use lockgate_shared::{ids::SaleId, sale::SaleProblem};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
@@ -24,9 +27,22 @@ pub struct SaleCommand {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Create a sale from its file, or change it.
+    /// Create a sale from its file, or change it; says what changes.
     Apply {
         /// The sale file (TOML).
+        file: PathBuf,
+        /// Only say what would change.
+        #[arg(long)]
+        dry_run: bool,
+        /// Refuse unless the sale is still in this version, which a dry run told.
+        #[arg(long, value_name = "VERSION")]
+        from_version: Option<u64>,
+    },
+    /// Upload the codes and e-mail addresses that may enter. Uploading again changes nothing.
+    Allowlist {
+        /// The sale's id.
+        sale: SaleId,
+        /// The list (CSV): one code,email a line.
         file: PathBuf,
     },
     /// List the sales.
@@ -85,8 +101,10 @@ enum Action {
 pub fn run(command: &SaleCommand) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::running)?;
-    let answer = runtime.block_on(act(command))?;
-    print::line(serde_json::to_string_pretty(&answer).map_err(Failure::running)?);
+    match runtime.block_on(act(command))? {
+        Value::Null => {}
+        answer => print::line(serde_json::to_string_pretty(&answer).map_err(Failure::running)?),
+    }
     Ok(())
 }
 
@@ -103,7 +121,10 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         client.request(method, url).bearer_auth(&command.key)
     };
     match &command.action {
-        Action::Apply { file } => apply(file, &call).await,
+        Action::Apply { file, dry_run, from_version } => {
+            apply::apply(file, *dry_run, *from_version, &call).await.map(|()| Value::Null)
+        }
+        Action::Allowlist { sale, file } => allowlist::allow(sale, file, &call).await,
         Action::List => send(call(Method::GET, "")).await,
         Action::Show { sale } => {
             let definition = send(call(Method::GET, &format!("/{sale}"))).await?;
@@ -139,41 +160,38 @@ fn show_controls(list: &Value, sale: &SaleId) {
     }
 }
 
-async fn apply(file: &PathBuf, call: &impl Fn(Method, &str) -> RequestBuilder) -> Result<Value, Failure> {
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::usage(format!("{name}: cannot be read ({error}); name a sale file")))?;
-    let definition = lockgate_shared::sale::parse_toml(&name, &text).map_err(|problems| {
-        Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-    })?;
-    let path = format!("/{}", definition.id);
-    let current = call(Method::GET, &path).send().await.map_err(Failure::running)?;
-    let mut request = call(Method::PUT, &path).json(&definition);
-    if current.status() == StatusCode::OK
-        && let Some(version) = current.headers().get(reqwest::header::ETAG)
-    {
-        request = request.header(reqwest::header::IF_MATCH, version);
-    }
-    send(request).await
+/// Sends a request and reads its answer.
+async fn send(request: RequestBuilder) -> Result<Value, Failure> {
+    let (status, body) = answer(request).await?;
+    if status.is_success() { Ok(body) } else { Err(Failure::running(words(status, &body))) }
 }
 
-async fn send(request: RequestBuilder) -> Result<Value, Failure> {
+async fn answer(request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
     let response = request.send().await.map_err(Failure::running)?;
     let status = response.status();
     let text = response.text().await.map_err(Failure::running)?;
-    let body: Value = if text.is_empty() {
-        Value::Null
-    } else {
-        serde_json::from_str(&text).unwrap_or(Value::String(text))
-    };
-    if status.is_success() {
-        return Ok(body);
+    if text.is_empty() {
+        return Ok((status, Value::Null));
     }
+    Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+}
+
+/// A refusal in words: each of its problems on a line of its own.
+fn words(status: StatusCode, body: &Value) -> String {
     let detail = body.get("detail").and_then(Value::as_str).unwrap_or("no explanation was given");
-    let mut message = format!("{status}: {detail}");
-    for problem in body.get("problems").and_then(Value::as_array).into_iter().flatten() {
-        message
-            .push_str(&format!("\n{}", problem.as_str().map_or_else(|| problem.to_string(), str::to_owned)));
+    let problems: Vec<String> =
+        body.get("problems").and_then(Value::as_array).into_iter().flatten().map(problem_words).collect();
+    if problems.is_empty() {
+        format!("{status}: {detail}")
+    } else {
+        format!("{status}:\n{}", problems.join("\n"))
     }
-    Err(Failure::running(message))
+}
+
+fn problem_words(problem: &Value) -> String {
+    let text = |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default();
+    match text("key") {
+        "" => problem.as_str().map_or_else(|| problem.to_string(), str::to_owned),
+        key => SaleProblem::new(key, text("value"), text("problem"), text("remedy")).to_string(),
+    }
 }

@@ -424,6 +424,11 @@ async fn apply_sales(
         }
         catalog.apply(definition, None).await.map_err(|error| match error {
             ApplyError::Store(error) => Failure::running(format!("sale '{id}': {error}")),
+            ApplyError::Fixed(problems) | ApplyError::Invalid(problems) => {
+                let words: Vec<String> =
+                    problems.iter().map(|problem| format!("sale '{id}': {problem}")).collect();
+                Failure::usage(words.join("\n"))
+            }
             refused => Failure::usage(format!("sale '{id}': {refused}")),
         })?;
     }

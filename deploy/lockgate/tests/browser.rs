@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Folder, Lockgate, sale_file};
+use common::{Folder, Lockgate, OPERATOR_KEY, client, eligibility, sale_file};
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use lockgate_shared::testing::{eventually, free_port};
@@ -32,6 +32,10 @@ impl Drop for Browser {
 
 impl Browser {
     async fn start() -> Self {
+        Self::start_with(false).await
+    }
+
+    async fn start_with(scripts: bool) -> Self {
         let port = free_port();
         let profile = tempfile::tempdir().unwrap();
         let driver = Command::new("chromedriver")
@@ -46,7 +50,7 @@ impl Browser {
                 "--disable-background-networking", "--disable-component-update", "--window-size=390,844",
                 format!("--user-data-dir={}", profile.path().display()),
             ],
-            "prefs": { "profile.managed_default_content_settings.javascript": 2 },
+            "prefs": { "profile.managed_default_content_settings.javascript": if scripts { 1 } else { 2 } },
         });
         let capabilities: serde_json::Map<_, _> =
             [("goog:chromeOptions".to_owned(), options)].into_iter().collect();
@@ -74,6 +78,11 @@ impl Browser {
             }
         })
         .await;
+    }
+
+    /// Writes into a field.
+    async fn fill(&self, selector: &str, text: &str) {
+        self.client.find(Locator::Css(selector)).await.unwrap().send_keys(text).await.unwrap();
     }
 
     /// Keeps a picture of the page where `LOCKGATE_SCREENSHOTS` names a folder.
@@ -119,5 +128,65 @@ async fn a_shopper_without_javascript_buys_a_phone() {
     browser.picture("7-paid").await;
     let books = lockgate.books("drop").await;
     assert_eq!(books["items"][0]["sold"], 1, "{books}");
+    browser.client.clone().close().await.unwrap();
+}
+
+async fn opened(folder: &Folder, entry: &str) -> Lockgate {
+    let file = folder.write("sale.toml", &sale_file("club", entry, 5, 1, 600));
+    let data = folder.data();
+    let arguments = ["serve", "--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
+    Lockgate::start(&arguments, &[]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shopper_without_javascript_enters_by_a_code() {
+    let folder = Folder::new();
+    let lockgate = opened(&folder, "allowlist").await;
+    let list = client()
+        .post(lockgate.url("/operator/v1/sales/club/allowlist"))
+        .bearer_auth(OPERATOR_KEY)
+        .header("content-type", "text/csv")
+        .body("SPRING-2026,ann@example.org\n");
+    assert_eq!(list.send().await.unwrap().status(), 200);
+    let browser = Browser::start().await;
+    browser.client.goto(&lockgate.url("/sale/club")).await.unwrap();
+    browser.picture("8-code").await;
+    browser.fill("input[name='code']", "SPRING-2062").await;
+    browser.fill("input[name='email']", "ann@example.org").await;
+    browser.press("form[action$='/sale/club/enter'] button").await;
+    eventually("the page says what to check", 15, async || {
+        browser.text().await.contains("We could not find this code together with this e-mail address.")
+    })
+    .await;
+    browser.picture("9-code-refused").await;
+    browser.fill("input[name='code']", "SPRING-2026").await;
+    browser.fill("input[name='email']", " Ann@Example.org").await;
+    browser.press("form[action$='/sale/club/enter'] button").await;
+    eventually("the queue page", 15, async || {
+        browser.client.current_url().await.is_ok_and(|url| url.path() == "/sale/club/queue")
+    })
+    .await;
+    browser.client.clone().close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s6_a_pass_in_the_shops_link_fills_the_form_and_leaves_the_address() {
+    let folder = Folder::new();
+    let lockgate = opened(&folder, "eligibility").await;
+    let browser = Browser::start_with(true).await;
+    let link = format!("{}#eligibility={}", lockgate.url("/sale/club"), eligibility("ann", "club"));
+    browser.client.goto(&link).await.unwrap();
+    eventually("the pass has left the address", 15, async || {
+        browser.client.current_url().await.is_ok_and(|url| url.fragment().is_none())
+    })
+    .await;
+    browser.picture("10-pass").await;
+    browser.press("form[action$='/sale/club/enter'] button").await;
+    eventually("the queue page", 15, async || {
+        browser.client.current_url().await.is_ok_and(|url| url.path() == "/sale/club/queue")
+    })
+    .await;
+    let log = lockgate.log.lock().unwrap().clone();
+    assert!(!log.contains("eyJ"), "no token reaches the log: {log}");
     browser.client.clone().close().await.unwrap();
 }

@@ -16,7 +16,7 @@ use crate::{
     clock::{Clock, Timestamp},
     ids::SaleId,
     limits::{MESSAGE_BYTES_MAX, SALES_MAX},
-    sale::{SaleDefinition, SaleProblem, change_problems},
+    sale::{SaleDefinition, SaleProblem, change_problems, moment_problems},
     store::StoreError,
 };
 
@@ -53,6 +53,16 @@ pub enum Applied {
     Changed(Arc<StoredSale>),
     /// The sale was there with this very definition.
     Unchanged(Arc<StoredSale>),
+}
+
+/// What applying a definition would write.
+enum Next {
+    /// Nothing: the sale is as defined.
+    Stands(Arc<StoredSale>),
+    Write {
+        sale: Box<StoredSale>,
+        current: Option<Arc<StoredSale>>,
+    },
 }
 
 impl Applied {
@@ -206,7 +216,7 @@ impl Catalog {
     }
 
     /// Makes the sale this definition describes, or changes the one that is there. With `expected` it is changed
-    /// only from that version, and never made.
+    /// only from that version; `Some(0)` expects that there is none.
     ///
     /// # Errors
     /// See [`ApplyError`].
@@ -215,38 +225,13 @@ impl Catalog {
         definition: SaleDefinition,
         expected: Option<u64>,
     ) -> Result<Applied, ApplyError> {
-        let problems = definition.problems();
-        if !problems.is_empty() {
-            return Err(ApplyError::Invalid(problems));
-        }
         for _ in 0..TRIES_MAX {
             self.refresh().await?;
-            if self.is_unreadable(&definition.id) {
-                return Err(ApplyError::Unreadable(definition.id));
-            }
-            let current = self.sale(&definition.id);
-            if expected.is_some() && expected != current.as_ref().map(|sale| sale.version) {
-                return Err(ApplyError::Conflict { current: current.map(|sale| sale.version) });
-            }
-            let sale = match &current {
-                Some(current) if current.definition == definition => {
-                    return Ok(Applied::Unchanged(Arc::clone(current)));
-                }
-                Some(current) => {
-                    let problems = change_problems(&current.definition, &definition);
-                    if !problems.is_empty() {
-                        return Err(ApplyError::Fixed(problems));
-                    }
-                    StoredSale {
-                        definition: definition.clone(),
-                        version: current.version.saturating_add(1),
-                        ..StoredSale::clone(current)
-                    }
-                }
-                None if self.live.load().by_id.len() >= SALES_MAX => return Err(ApplyError::TooMany),
-                None => self.new_sale(definition.clone()),
+            let (sale, current) = match self.next(&definition, expected)? {
+                Next::Stands(sale) => return Ok(Applied::Unchanged(sale)),
+                Next::Write { sale, current } => (sale, current),
             };
-            if let Some(stored) = self.store(sale, current.as_ref().map(|sale| sale.version)).await? {
+            if let Some(stored) = self.store(*sale, current.as_ref().map(|sale| sale.version)).await? {
                 return Ok(if current.is_some() {
                     Applied::Changed(stored)
                 } else {
@@ -255,6 +240,59 @@ impl Catalog {
             }
         }
         Err(ApplyError::Busy)
+    }
+
+    /// What [`Catalog::apply`] would come to at this moment, with the sale as it would be. Changes nothing.
+    ///
+    /// # Errors
+    /// See [`ApplyError`].
+    pub async fn rehearse(
+        &self,
+        definition: &SaleDefinition,
+        expected: Option<u64>,
+    ) -> Result<Applied, ApplyError> {
+        self.refresh().await?;
+        Ok(match self.next(definition, expected)? {
+            Next::Stands(sale) => Applied::Unchanged(sale),
+            Next::Write { sale, current: Some(_) } => Applied::Changed(Arc::new(*sale)),
+            Next::Write { sale, current: None } => Applied::Created(Arc::new(*sale)),
+        })
+    }
+
+    /// What a definition comes to, by what is known.
+    fn next(&self, definition: &SaleDefinition, expected: Option<u64>) -> Result<Next, ApplyError> {
+        let problems = definition.problems();
+        if !problems.is_empty() {
+            return Err(ApplyError::Invalid(problems));
+        }
+        if self.is_unreadable(&definition.id) {
+            return Err(ApplyError::Unreadable(definition.id.clone()));
+        }
+        let current = self.sale(&definition.id);
+        let version = current.as_ref().map(|sale| sale.version);
+        if expected.is_some_and(|expected| expected != version.unwrap_or(0)) {
+            return Err(ApplyError::Conflict { current: version });
+        }
+        let Some(current) = current else {
+            if self.live.load().by_id.len() >= SALES_MAX {
+                return Err(ApplyError::TooMany);
+            }
+            return Ok(Next::Write { sale: Box::new(self.new_sale(definition.clone())), current: None });
+        };
+        if current.definition == *definition {
+            return Ok(Next::Stands(current));
+        }
+        let mut problems = change_problems(&current.definition, definition);
+        problems.extend(moment_problems(&current.definition, definition, self.clock.now()));
+        if !problems.is_empty() {
+            return Err(ApplyError::Fixed(problems));
+        }
+        let sale = StoredSale {
+            definition: definition.clone(),
+            version: current.version.saturating_add(1),
+            ..StoredSale::clone(&current)
+        };
+        Ok(Next::Write { sale: Box::new(sale), current: Some(current) })
     }
 
     fn is_unreadable(&self, id: &SaleId) -> bool {

@@ -17,6 +17,7 @@ fn sample(n: u8) -> Event {
         claimed_at: Timestamp::from_seconds(1_800_000_000),
         deadline: Timestamp::from_seconds(1_800_000_600),
         memo: format!("{{\"n\":{n}}}"),
+        abandoned: (n == 3).then_some(Abandoned { admitted_at: 1_800_000_000, holds: 2 }),
     }
 }
 
@@ -54,7 +55,7 @@ async fn sqlite() {
         for n in 1..=3 {
             sqlite::append(c, &writer_sale, EventKind::Claimed, &sample(n))?;
         }
-        c.execute("INSERT INTO events SELECT NULL, sale, 'odd', claim, account, item, units, claimed_at, deadline, memo FROM events LIMIT 1", [])
+        c.execute("INSERT INTO events SELECT NULL, sale, 'odd', claim, account, item, units, claimed_at, deadline, memo, NULL FROM events LIMIT 1", [])
     })
     .await
     .unwrap();
@@ -76,6 +77,10 @@ async fn redis() {
         command.arg("item").arg(event.item.as_str()).arg("units").arg(units_to_text(&event.units));
         command.arg("claimed_at").arg(event.claimed_at.micros()).arg("deadline").arg(event.deadline.micros());
         command.arg("memo").arg(&event.memo);
+        if n > 1 {
+            let text = event.abandoned.map(Abandoned::to_text).unwrap_or_default();
+            command.arg("abandoned").arg(text);
+        }
         link.command::<String>("append", &command).await.unwrap();
     }
     let mut odd = ::redis::cmd("XADD");

@@ -70,6 +70,30 @@ pub struct Event {
     pub deadline: Timestamp,
     /// The claimant's record, as given with the claim.
     pub memo: String,
+    /// What the account has abandoned, where a hold that ran out comes back and abandoned ones are counted.
+    pub abandoned: Option<Abandoned>,
+}
+
+/// Holds that an account has let run out unpaid under one admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abandoned {
+    /// When the admission was given, in seconds since the Unix epoch: the token's `iat`.
+    pub admitted_at: i64,
+    /// How many.
+    pub holds: u32,
+}
+
+impl Abandoned {
+    /// The text stored: the two numbers with a space between.
+    #[must_use]
+    pub fn to_text(self) -> String {
+        format!("{} {}", self.admitted_at, self.holds)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (admitted_at, holds) = text.split_once(' ')?;
+        Some(Self { admitted_at: admitted_at.parse().ok()?, holds: holds.parse().ok()? })
+    }
 }
 
 /// An entry that cannot be read as an event.
@@ -130,6 +154,12 @@ pub(crate) fn parse_event<'a>(id: &str, field: impl Fn(&str) -> Option<&'a str>)
         let micros = get(name)?.parse().map_err(|_| poison(format!("field '{name}' is no number")))?;
         Ok(Timestamp::from_micros(micros))
     };
+    let abandoned = match field("abandoned") {
+        None | Some("") => None,
+        Some(text) => {
+            Some(Abandoned::parse(text).ok_or_else(|| poison("field 'abandoned' cannot be read".into()))?)
+        }
+    };
     Ok(Event {
         id: id.to_owned(),
         kind: EventKind::parse(get("kind")?).ok_or_else(|| poison("field 'kind' is unknown".into()))?,
@@ -140,6 +170,7 @@ pub(crate) fn parse_event<'a>(id: &str, field: impl Fn(&str) -> Option<&'a str>)
         claimed_at: moment("claimed_at")?,
         deadline: moment("deadline")?,
         memo: get("memo")?.to_owned(),
+        abandoned,
     })
 }
 

@@ -11,9 +11,12 @@ use crate::{
 };
 
 /// The log's tables.
-pub const EVENTS_SQLITE: &[Migration] = &[Migration {
-    version: 1,
-    sql: "
+pub const EVENTS_SQLITE: &[Migration] = &[
+    Migration { version: 1, sql: TABLES },
+    Migration { version: 2, sql: "ALTER TABLE events ADD COLUMN abandoned TEXT;" },
+];
+
+const TABLES: &str = "
         CREATE TABLE events (
             seq INTEGER PRIMARY KEY AUTOINCREMENT,
             sale TEXT NOT NULL, kind TEXT NOT NULL, claim TEXT NOT NULL, account TEXT NOT NULL, item TEXT NOT NULL,
@@ -23,8 +26,7 @@ pub const EVENTS_SQLITE: &[Migration] = &[Migration {
         CREATE TABLE event_groups (
             sale TEXT NOT NULL, name TEXT NOT NULL, acknowledged INTEGER NOT NULL, PRIMARY KEY (sale, name)
         ) STRICT, WITHOUT ROWID;
-    ",
-}];
+    ";
 
 /// Appends an event inside the caller's transaction; `event.id` is ignored, the table numbers it.
 ///
@@ -38,8 +40,8 @@ pub fn append(
 ) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT INTO events (sale, kind, claim, account, item, units, claimed_at, deadline, memo)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO events (sale, kind, claim, account, item, units, claimed_at, deadline, memo, abandoned)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?
         .execute(params![
             sale.as_str(),
@@ -51,6 +53,7 @@ pub fn append(
             event.claimed_at.micros(),
             event.deadline.micros(),
             event.memo,
+            event.abandoned.map(super::Abandoned::to_text),
         ])?;
     Ok(())
 }
@@ -95,7 +98,7 @@ impl EventLog for SqliteEventLog {
 
 fn read(db: &Connection, sale: &SaleId, group: &str) -> rusqlite::Result<Batch> {
     let mut statement = db.prepare_cached(
-        "SELECT seq, kind, claim, account, item, units, claimed_at, deadline, memo FROM events
+        "SELECT seq, kind, claim, account, item, units, claimed_at, deadline, memo, abandoned FROM events
          WHERE sale = ?1 AND seq > coalesce((SELECT acknowledged FROM event_groups WHERE sale = ?1 AND name = ?2), 0)
          ORDER BY seq LIMIT ?3",
     )?;
@@ -113,6 +116,7 @@ fn read(db: &Connection, sale: &SaleId, group: &str) -> rusqlite::Result<Batch> 
             "claimed_at" => Some(claimed_at.as_str()),
             "deadline" => Some(deadline.as_str()),
             "memo" => row.get_ref(8).ok()?.as_str().ok(),
+            "abandoned" => row.get_ref(9).ok()?.as_str().ok(),
             _ => None,
         });
         match parsed {

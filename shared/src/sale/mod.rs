@@ -4,11 +4,14 @@
 //! - [`parse_toml`], [`parse_json`]: the only way in. They report *every* problem at once, with key, line, value and
 //!   remedy, so that nobody corrects a file one error at a time.
 //! - [`SaleDefinition::problems`]: the same checks for a definition that was built or changed by code.
-//! - [`change_problems`]: what may not change any more once a sale exists.
+//! - [`change_problems`], [`moment_problems`]: what may not change any more once a sale exists, or a moment has passed.
+//! - [`differences`]: what a change changes, in words.
 //! - `tree` (values with positions) -> `read` and `fields` (types and bounds), `suggest` (misspelt
 //!   keys) -> `rules` (contradictions).
 
+mod difference;
 mod fields;
+mod moments;
 mod problem;
 mod read;
 mod rules;
@@ -23,6 +26,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    difference::{Difference, differences},
+    moments::moment_problems,
     problem::SaleProblem,
     rules::{change_problems, not_built_yet},
 };
@@ -199,6 +204,9 @@ pub struct Admission {
     pub turn_seconds: u64,
     /// How long an admission token is good for, in seconds; never shorter than a turn. Default 600.
     pub token_seconds: u64,
+    /// How long an admission may last by renewals, in seconds from when it was given. Absent: it is not renewed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_seconds_max: Option<u64>,
 }
 
 impl Admission {
@@ -220,6 +228,7 @@ struct AdmissionText {
     over_admission: Option<f64>,
     turn_seconds: Option<u64>,
     token_seconds: Option<u64>,
+    token_seconds_max: Option<u64>,
 }
 
 impl From<AdmissionText> for Admission {
@@ -231,6 +240,7 @@ impl From<AdmissionText> for Admission {
             over_admission: text.over_admission,
             turn_seconds: text.turn_seconds.unwrap_or(TURN_SECONDS_DEFAULT),
             token_seconds: text.token_seconds.unwrap_or(TOKEN_SECONDS_DEFAULT),
+            token_seconds_max: text.token_seconds_max,
         }
     }
 }

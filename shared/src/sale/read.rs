@@ -235,6 +235,7 @@ impl Reader {
                 over_admission: None,
                 turn_seconds: TURN_SECONDS_DEFAULT,
                 token_seconds: TOKEN_SECONDS_DEFAULT,
+                token_seconds_max: None,
             };
         };
         let turn = || whole(TURN_SECONDS_MIN.into()..=SPAN_SECONDS_MAX.into());
@@ -247,6 +248,7 @@ impl Reader {
             over_admission: self.optional(at, "over_admission", fields::fraction(1.0..=100.0)),
             turn_seconds: self.optional(at, "turn_seconds", turn()).unwrap_or(TURN_SECONDS_DEFAULT),
             token_seconds: self.optional(at, "token_seconds", turn()).unwrap_or(TOKEN_SECONDS_DEFAULT),
+            token_seconds_max: self.optional(at, "token_seconds_max", turn()),
         }
     }
 

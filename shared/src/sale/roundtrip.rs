@@ -39,7 +39,15 @@ prop_compose! {
         more in 0_u64..=86_400,
     ) -> Admission {
         let token_seconds = (turn_seconds + more).min(86_400);
-        Admission { rate_per_minute, burst, max_active: None, over_admission: None, turn_seconds, token_seconds }
+        Admission {
+            rate_per_minute,
+            burst,
+            max_active: None,
+            over_admission: None,
+            turn_seconds,
+            token_seconds,
+            token_seconds_max: Some(token_seconds),
+        }
     }
 }
 

@@ -78,6 +78,14 @@ fn times(sale: &SaleDefinition, findings: &mut Findings) {
             "make token_seconds at least turn_seconds",
         );
     }
+    if let Some(longest) = admission.token_seconds_max.filter(|longest| *longest < admission.token_seconds) {
+        findings.refuse(
+            &["admission.token_seconds_max", "admission.token_seconds"],
+            longest,
+            format!("is shorter than a token ({} seconds)", admission.token_seconds),
+            "make token_seconds_max at least token_seconds, or remove it",
+        );
+    }
 }
 
 fn limits(sale: &SaleDefinition, findings: &mut Findings) {
@@ -127,7 +135,7 @@ fn entry(sale: &SaleDefinition, findings: &mut Findings) {
             &["entry", "eligibility_keys"],
             "\"eligibility\"",
             "has no keys, so nobody could enter",
-            "add [[eligibility_keys]], or set entry = \"open\"",
+            "add [[eligibility_keys]], or set entry = \"open\" or \"allowlist\"",
         ),
         (EntryRule::Open | EntryRule::Allowlist, false) => findings.refuse(
             &["eligibility_keys", "entry"],
@@ -191,14 +199,8 @@ pub fn not_built_yet(sale: &SaleDefinition) -> Vec<SaleProblem> {
     let mut refuse = |key: &str, value: String, remedy: &str| {
         problems.push(SaleProblem::new(key, value, "is not built into this version", remedy));
     };
-    if sale.entry == EntryRule::Allowlist {
-        refuse("entry", "\"allowlist\"".into(), "use entry = \"open\" or entry = \"eligibility\"");
-    }
     if sale.proof_of_work.is_some() {
         refuse("proof_of_work", String::new(), "remove [proof_of_work]");
-    }
-    if let Some(limit) = sale.abandoned_holds_limit {
-        refuse("abandoned_holds_limit", limit.to_string(), "remove the key");
     }
     problems
 }

@@ -28,7 +28,15 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("lottery", &["beacon"]),
     (
         "admission",
-        &["rate_per_minute", "burst", "max_active", "over_admission", "turn_seconds", "token_seconds"],
+        &[
+            "rate_per_minute",
+            "burst",
+            "max_active",
+            "over_admission",
+            "turn_seconds",
+            "token_seconds",
+            "token_seconds_max",
+        ],
     ),
     ("proof_of_work", &["difficulty"]),
     ("eligibility_keys", &["kid", "algorithm", "secret_env", "public_key"]),

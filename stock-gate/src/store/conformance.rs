@@ -1,7 +1,7 @@
 //! One behaviour for every back end.
 
 use lockgate_shared::{
-    events::EventKind,
+    events::{Abandoned, EventKind},
     gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer},
     ids::SaleId,
     store::{Effect, StoreError},
@@ -49,6 +49,8 @@ conformance! {
     memos_come_back_as_they_were
     sales_do_not_touch_each_other
     any_size_of_claim_and_sale_fits
+    holds_that_ran_out_cost_the_admission_its_right
+    what_is_paid_or_given_back_in_time_is_not_abandoned
 }
 
 async fn prepared(bench: &Bench, stock: u32) -> SaleId {
@@ -365,4 +367,77 @@ async fn any_size_of_claim_and_sale_fits(bench: &Bench) {
     assert_eq!(take(bench, &sale, &large).await.units, hold.units);
     let total = bench.store.stock(&sale, Some(u32::MAX)).await.unwrap().total_left;
     assert_eq!(total, Some(u32::MAX - QUANTITY_MAX));
+}
+
+/// A claim by account 1 under an admission, in a sale that lets two holds run out; due at once.
+fn strict(n: u32, admitted_at: i64) -> Claim {
+    let mut claim = claim(n);
+    (claim.request.account, claim.request.admitted_at) = (account(1), admitted_at);
+    (claim.hold_seconds, claim.limits.abandoned_holds) = (0, Some(2));
+    claim
+}
+
+async fn holds_that_ran_out_cost_the_admission_its_right(bench: &Bench) {
+    let (store, sale) = (&bench.store, prepared(bench, 9).await);
+    let ask = async |claim: &Claim| store.claim(&sale, claim).await.unwrap();
+    for n in 1..=2 {
+        take(bench, &sale, &strict(n, 50)).await;
+        assert_eq!(store.expire(&sale, 10).await.unwrap(), [claim_id(n)]);
+        store.release(&sale, claim_id(n)).await.unwrap();
+        store.release(&sale, claim_id(n)).await.unwrap();
+    }
+    let refused = ClaimAnswer::LineUpAgain { abandoned: 2 };
+    assert_eq!(ask(&strict(3, 50)).await, refused);
+    assert!(
+        matches!(ask(&strict(2, 50)).await, ClaimAnswer::Held { replayed: true, .. }),
+        "known claims stand"
+    );
+    let mut three = strict(3, 50);
+    three.limits.abandoned_holds = Some(3);
+    held(ask(&three).await);
+    let mut other = strict(4, 50);
+    other.request.account = account(2);
+    held(ask(&other).await);
+    held(ask(&strict(5, 60)).await);
+    // Claim 3 belongs to the admission before: it runs out after the account was admitted anew, and costs nothing.
+    store.expire(&sale, 10).await.unwrap();
+    store.release(&sale, claim_id(5)).await.unwrap();
+    store.release(&sale, claim_id(3)).await.unwrap();
+    held(ask(&strict(6, 60)).await);
+    store.expire(&sale, 10).await.unwrap();
+    store.release(&sale, claim_id(6)).await.unwrap();
+    assert_eq!(ask(&strict(7, 60)).await, refused);
+    let mut gone = strict(8, 60);
+    gone.request.quantity = 100;
+    assert!(matches!(ask(&gone).await, ClaimAnswer::SoldOut { .. }), "nobody lines up for what is not there");
+    let told: Vec<Option<(i64, u32)>> = bench
+        .events(&sale)
+        .await
+        .iter()
+        .filter(|event| event.kind == EventKind::Released)
+        .map(|event| event.abandoned.map(|Abandoned { admitted_at, holds }| (admitted_at, holds)))
+        .collect();
+    assert_eq!(told, [Some((50, 1)), Some((50, 2)), Some((60, 1)), None, Some((60, 2))]);
+    check_invariant(&**store, &sale, (1..=8).map(claim_id)).await;
+}
+
+async fn what_is_paid_or_given_back_in_time_is_not_abandoned(bench: &Bench) {
+    let (store, sale) = (&bench.store, prepared(bench, 9).await);
+    for n in 1..=3 {
+        take(bench, &sale, &Claim { hold_seconds: 3_600, ..strict(n, 50) }).await;
+        store.release(&sale, claim_id(n)).await.unwrap();
+        take(bench, &sale, &strict(n + 10, 50)).await;
+        store.expire(&sale, 10).await.unwrap();
+        assert_eq!(store.commit(&sale, claim_id(n + 10)).await.unwrap(), CommitAnswer::Committed);
+    }
+    // A claim that came without a limit is not counted, whatever the sale allows later.
+    for n in 21..=23 {
+        let mut free = strict(n, 50);
+        free.limits.abandoned_holds = None;
+        take(bench, &sale, &free).await;
+        store.expire(&sale, 10).await.unwrap();
+        store.release(&sale, claim_id(n)).await.unwrap();
+    }
+    take(bench, &sale, &strict(30, 50)).await;
+    assert!(bench.events(&sale).await.iter().all(|event| event.abandoned.is_none()));
 }

@@ -10,7 +10,7 @@ pub mod sqlite;
 use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
-    events::{Event, EventKind},
+    events::{Abandoned, Event, EventKind},
     gate::{
         ClaimAnswer, ClaimRequest, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
     },
@@ -54,13 +54,15 @@ pub trait Store: Send + Sync {
     async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError>;
 
     /// Takes units, all or none. In this order: a claim made before gets its hold as it is now; a sale without stock
-    /// is an error; then the claim's refusal, the item, sold out, the sale-wide limit, the account's limit.
+    /// is an error; then the claim's refusal, the item, sold out, the sale-wide limit, what the account has abandoned
+    /// under this admission, the account's limit.
     async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError>;
 
     /// Marks a hold sold.
     async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError>;
 
-    /// Gives a hold's units back.
+    /// Gives a hold's units back. One that ran out counts as abandoned by the admission it was claimed under, where
+    /// the claim came with a limit on those.
     async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError>;
 
     /// Marks up to `max` due holds as expiring, earliest deadline first. Their units stay held.
@@ -109,7 +111,7 @@ fn new_hold(claim: &Claim, units: Vec<u32>, now: Timestamp) -> Hold {
 }
 
 /// The event that records what happened to a hold; the log gives it its id.
-fn event(kind: EventKind, hold: &Hold) -> Event {
+fn event(kind: EventKind, hold: &Hold, abandoned: Option<Abandoned>) -> Event {
     Event {
         id: String::new(),
         kind,
@@ -120,6 +122,7 @@ fn event(kind: EventKind, hold: &Hold) -> Event {
         claimed_at: hold.claimed_at,
         deadline: hold.deadline,
         memo: hold.memo.clone(),
+        abandoned,
     }
 }
 

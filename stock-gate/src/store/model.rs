@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use lockgate_shared::{
     clock::{Clock, Timestamp},
-    events::{Event, EventKind},
+    events::{Abandoned, Event, EventKind},
     gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot},
     ids::{AccountHash, ClaimId, ItemId, SaleId},
     store::StoreError,
@@ -31,6 +31,9 @@ struct Sale {
     items: Vec<(ItemId, Shelf)>,
     holds: BTreeMap<ClaimId, Hold>,
     accounts: BTreeMap<AccountHash, u32>,
+    /// Claim -> when its admission was given, while its hold is live and abandoned ones are counted.
+    admissions: BTreeMap<ClaimId, i64>,
+    abandoned: BTreeMap<AccountHash, Abandoned>,
     clock: Timestamp,
     events: Vec<Event>,
 }
@@ -81,17 +84,30 @@ impl Sale {
         self.items.iter_mut().find(|(id, _)| id == item).map(|(_, shelf)| shelf)
     }
 
-    fn standing(&self, account: &AccountHash) -> Standing {
+    fn standing(&self, account: &AccountHash, admitted_at: i64) -> Standing {
         let counts = || self.items.iter().map(|(_, shelf)| shelf.counts);
         Standing {
             total: counts().map(|counts| counts.held + counts.sold).sum(),
             held: counts().map(|counts| counts.held).sum(),
             account: self.accounts.get(account).copied().unwrap_or(0),
+            abandoned: hold::abandoned_under(self.abandoned.get(account).copied(), admitted_at),
         }
     }
 
-    fn append(&mut self, kind: EventKind, hold: &Hold) {
-        self.events.push(Event { id: (self.events.len() + 1).to_string(), ..super::event(kind, hold) });
+    fn append(&mut self, kind: EventKind, hold: &Hold, abandoned: Option<Abandoned>) {
+        let event = super::event(kind, hold, abandoned);
+        self.events.push(Event { id: (self.events.len() + 1).to_string(), ..event });
+    }
+
+    /// Forgets the claim's admission, and counts the hold if it was abandoned.
+    fn settle_admission(&mut self, hold: &Hold) -> Option<Abandoned> {
+        let admitted_at = self.admissions.remove(&hold.claim)?;
+        if !hold::is_abandoned(hold.state) {
+            return None;
+        }
+        let abandoned = hold::abandoned(self.abandoned.get(&hold.account).copied(), admitted_at)?;
+        self.abandoned.insert(hold.account, abandoned);
+        Some(abandoned)
     }
 
     fn claim(&mut self, claim: &Claim, now: Timestamp) -> Answer<ClaimAnswer> {
@@ -104,7 +120,7 @@ impl Sale {
             Some(Refusal::Revoked) => return Ok(ClaimAnswer::Revoked),
             None => {}
         }
-        let standing = self.standing(&request.account);
+        let standing = self.standing(&request.account, request.admitted_at);
         let now = hold::monotone(now, self.clock);
         let Some(shelf) = self.shelf(&request.item) else {
             return Ok(ClaimAnswer::NoSuchItem);
@@ -119,8 +135,11 @@ impl Sale {
         let hold = super::new_hold(claim, units, now);
         *self.accounts.entry(request.account).or_default() += request.quantity;
         self.holds.insert(request.claim, hold.clone());
+        if claim.limits.abandoned_holds.is_some() {
+            self.admissions.insert(request.claim, request.admitted_at);
+        }
         self.clock = now;
-        self.append(EventKind::Claimed, &hold);
+        self.append(EventKind::Claimed, &hold, None);
         Ok(ClaimAnswer::Held { hold, replayed: false })
     }
 
@@ -133,8 +152,9 @@ impl Sale {
         }
         let shelf = self.shelf(&hold.item).ok_or_else(broken)?;
         shelf.counts = shelf.counts.committed(count(&hold.units)).ok_or_else(broken)?;
+        self.admissions.remove(&claim);
         hold.state = HoldState::Committed;
-        self.append(EventKind::Committed, &hold);
+        self.append(EventKind::Committed, &hold, None);
         self.holds.insert(claim, hold);
         Ok(CommitAnswer::Committed)
     }
@@ -151,8 +171,9 @@ impl Sale {
         shelf.returned.extend(&hold.units);
         let live = self.accounts.entry(hold.account).or_default();
         *live = live.checked_sub(count(&hold.units)).ok_or_else(broken)?;
+        let abandoned = self.settle_admission(&hold);
         hold.state = HoldState::Released;
-        self.append(EventKind::Released, &hold);
+        self.append(EventKind::Released, &hold, abandoned);
         self.holds.insert(claim, hold);
         Ok(ReleaseAnswer::Released)
     }
@@ -172,7 +193,7 @@ impl Sale {
                 continue;
             };
             hold.state = HoldState::Expiring;
-            self.append(EventKind::Expiring, &hold);
+            self.append(EventKind::Expiring, &hold, None);
             self.holds.insert(*claim, hold);
             self.clock = now;
         }

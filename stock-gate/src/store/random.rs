@@ -24,7 +24,15 @@ const CLAIMS: u32 = 14;
 #[derive(Clone, Debug)]
 enum Command {
     Prepare,
-    Claim { id: u32, account: u32, item: usize, quantity: u32, hold_seconds: u64, refusal: Option<Refusal> },
+    Claim {
+        id: u32,
+        account: u32,
+        item: usize,
+        quantity: u32,
+        hold_seconds: u64,
+        refusal: Option<Refusal>,
+        admitted_at: i64,
+    },
     Commit(u32),
     Release(u32),
     Expire(usize),
@@ -58,10 +66,11 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         1 => Just(Some(Refusal::Revoked)),
     ];
     let item = prop_oneof![5 => Just(0_usize), 4 => Just(1_usize), 1 => Just(2_usize)];
-    let claims = (id.clone(), 1_u32..5, item, 1_u32..4, prop_oneof![Just(0_u64), Just(3_600)], refusal);
+    let lasts = prop_oneof![Just(0_u64), Just(3_600)];
+    let claims = (id.clone(), 1_u32..5, item, 1_u32..4, lasts, refusal, 0_i64..2);
     let command = prop_oneof![
-        10 => claims.prop_map(|(id, account, item, quantity, hold_seconds, refusal)| Command::Claim {
-            id, account, item, quantity, hold_seconds, refusal
+        10 => claims.prop_map(|(id, account, item, quantity, hold_seconds, refusal, admitted_at)| Command::Claim {
+            id, account, item, quantity, hold_seconds, refusal, admitted_at
         }),
         3 => id.clone().prop_map(Command::Commit),
         4 => id.clone().prop_map(Command::Release),
@@ -80,8 +89,8 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let limits =
-        (1_u32..7, prop::option::of(1_u32..9)).prop_map(|(per_account, total)| Limits { per_account, total });
+    let limits = (1_u32..7, prop::option::of(1_u32..9), prop::option::of(1_u32..3))
+        .prop_map(|(per_account, total, abandoned_holds)| Limits { per_account, total, abandoned_holds });
     ([1_u32..7, 1_u32..7], limits, commands()).prop_map(|(stock, limits, commands)| Case {
         stock,
         limits,
@@ -96,10 +105,11 @@ async fn run(bench: &Bench, sale: &SaleId, case: &Case, command: &Command) -> Re
             let items = [(item("phone"), case.stock[0]), (item("case"), case.stock[1])];
             store.prepare(sale, &items).await.map(Answer::Prepared)
         }
-        Command::Claim { id, account: n, item: place, quantity, hold_seconds, refusal } => {
+        Command::Claim { id, account: n, item: place, quantity, hold_seconds, refusal, admitted_at } => {
             let mut made =
                 Claim { hold_seconds: *hold_seconds, limits: case.limits, refusal: *refusal, ..claim(*id) };
             (made.request.account, made.request.quantity) = (account(*n), *quantity);
+            made.request.admitted_at = *admitted_at;
             made.request.item = item(["phone", "case", "no-such"][*place]);
             store.claim(sale, &made).await.map(Answer::Claim)
         }

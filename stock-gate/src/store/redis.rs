@@ -44,12 +44,13 @@ struct Keys {
     accounts: String,
     events: String,
     returned: String,
+    abandoned: String,
 }
 
 impl Keys {
     /// In the order every writing script takes them.
-    fn all(self) -> [String; 6] {
-        [self.stock, self.holds, self.due, self.accounts, self.events, self.returned]
+    fn all(self) -> [String; 7] {
+        [self.stock, self.holds, self.due, self.accounts, self.events, self.returned, self.abandoned]
     }
 }
 
@@ -69,6 +70,7 @@ impl RedisStore {
             accounts: key("accounts"),
             events: events::redis::stream_key(&self.link, sale),
             returned: key("returned"),
+            abandoned: key("abandoned"),
         }
     }
 
@@ -112,6 +114,8 @@ impl Store for RedisStore {
             limit_text(claim.limits.total),
             claim.refusal.map(|refusal| refusal.as_str().to_owned()).unwrap_or_default(),
             request.memo.clone(),
+            request.admitted_at.to_string(),
+            limit_text(claim.limits.abandoned_holds),
         ];
         let answer = self.run("claim", &CLAIM, &self.keys(sale).all(), &args).await?;
         let read = || {
@@ -123,6 +127,9 @@ impl Store for RedisStore {
                 ["sold_out", may_return] => ClaimAnswer::SoldOut { may_return: *may_return == "1" },
                 ["limit_reached", limit, taken] => {
                     ClaimAnswer::LimitReached { limit: limit.parse().ok()?, taken: taken.parse().ok()? }
+                }
+                ["line_up_again", abandoned] => {
+                    ClaimAnswer::LineUpAgain { abandoned: abandoned.parse().ok()? }
                 }
                 ["not_open"] => ClaimAnswer::NotOpen,
                 ["revoked"] => ClaimAnswer::Revoked,

@@ -1,5 +1,6 @@
 //! The gate on SQLite: each verb is one operation of the writer, so it stands or falls as a whole.
 
+mod abandoned;
 mod rows;
 
 use std::sync::Arc;
@@ -23,9 +24,10 @@ use crate::{
 };
 
 /// The gate's tables. The event log's tables ([`lockgate_shared::events::sqlite::EVENTS_SQLITE`]) must be in the same file.
-pub const STOCK_SQLITE: &[Migration] = &[Migration {
-    version: 1,
-    sql: "
+pub const STOCK_SQLITE: &[Migration] =
+    &[Migration { version: 1, sql: TABLES }, Migration { version: 2, sql: abandoned::TABLES }];
+
+const TABLES: &str = "
         CREATE TABLE stock_sales (
             sale TEXT PRIMARY KEY, clock INTEGER NOT NULL
         ) STRICT, WITHOUT ROWID;
@@ -48,8 +50,7 @@ pub const STOCK_SQLITE: &[Migration] = &[Migration {
             claimed_at INTEGER NOT NULL, deadline INTEGER NOT NULL, memo TEXT NOT NULL, PRIMARY KEY (sale, claim)
         ) STRICT;
         CREATE INDEX stock_holds_due ON stock_holds (sale, deadline, claim) WHERE state = 'held';
-    ",
-}];
+    ";
 
 /// The gate on SQLite.
 pub struct SqliteStore {
@@ -175,7 +176,11 @@ fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answe
     let Some(counts) = counts(db, sale, &request.item)? else {
         return Ok(Ok(ClaimAnswer::NoSuchItem));
     };
-    let standing = standing(db, sale, &request.account)?;
+    let mut standing = standing(db, sale, &request.account)?;
+    if claim.limits.abandoned_holds.is_some() {
+        let known = abandoned::of(db, sale, &request.account)?;
+        standing.abandoned = hold::abandoned_under(known, request.admitted_at);
+    }
     if let Some(refusal) = stock::refusal(&counts, &standing, &claim.limits, request.quantity) {
         return Ok(Ok(refusal));
     }
@@ -191,8 +196,11 @@ fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answe
     set_counts(db, sale, &hold.item, &counts)?;
     set_live(db, sale, &hold.account, standing.account.saturating_add(request.quantity))?;
     insert(db, sale, &hold)?;
+    if claim.limits.abandoned_holds.is_some() {
+        abandoned::note_admission(db, sale, request.claim, request.admitted_at)?;
+    }
     set_clock(db, sale, now)?;
-    append(db, sale, EventKind::Claimed, &hold)?;
+    append(db, sale, EventKind::Claimed, &hold, None)?;
     Ok(Ok(ClaimAnswer::Held { hold, replayed: false }))
 }
 
@@ -212,7 +220,8 @@ fn commit(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<CommitAnswer
     };
     set_counts(db, sale, &hold.item, &counts)?;
     set_state(db, sale, claim, HoldState::Committed)?;
-    append(db, sale, EventKind::Committed, &hold)?;
+    abandoned::end_admission(db, sale, claim)?;
+    append(db, sale, EventKind::Committed, &hold, None)?;
     Ok(Ok(CommitAnswer::Committed))
 }
 
@@ -242,7 +251,8 @@ fn release(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<ReleaseAnsw
     }
     set_live(db, sale, &hold.account, live)?;
     set_state(db, sale, claim, HoldState::Released)?;
-    append(db, sale, EventKind::Released, &hold)?;
+    let abandoned = abandoned::settle(db, sale, &hold)?;
+    append(db, sale, EventKind::Released, &hold, abandoned)?;
     Ok(Ok(ReleaseAnswer::Released))
 }
 
@@ -260,7 +270,7 @@ fn expire(db: &Connection, sale: &SaleId, max: usize, now: Timestamp) -> Answer<
         .collect::<rusqlite::Result<Vec<Hold>>>()?;
     for hold in &due {
         set_state(db, sale, hold.claim, HoldState::Expiring)?;
-        append(db, sale, EventKind::Expiring, hold)?;
+        append(db, sale, EventKind::Expiring, hold, None)?;
     }
     if !due.is_empty() {
         set_clock(db, sale, now)?;

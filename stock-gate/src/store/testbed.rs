@@ -139,10 +139,11 @@ pub(crate) fn claim(n: u32) -> Claim {
             item: item("phone"),
             quantity: 1,
             epoch: 0,
+            admitted_at: 7,
             memo: format!("memo of {n}"),
         },
         hold_seconds: 3_600,
-        limits: Limits { per_account: 1_000, total: None },
+        limits: Limits { per_account: 1_000, total: None, abandoned_holds: None },
         refusal: None,
     }
 }

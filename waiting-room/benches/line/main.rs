@@ -1,11 +1,12 @@
 //! What the line costs, in ratios to yardsticks measured in the same run.
 //!
 //! `cargo bench -p lockgate-waiting-room` runs all of it; a word after `--` only that part: `http`, `edge`, `store`,
-//! `tick`. The server runs in a process of its own, pinned to core 0 with one worker thread; the load (wrk) and
+//! `tick`, `allowlist`. The server runs in a process of its own, pinned to core 0 with one worker thread; the load (wrk) and
 //! redis-server are pinned to core 1. Yardstick and subject take turns in short rounds, and medians are compared.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark fails by panicking")]
 
+mod allowlist;
 mod edge;
 mod http;
 mod server;
@@ -53,5 +54,8 @@ fn main() {
     }
     if wants("store") || wants("tick") {
         store::run(wants("tick"));
+    }
+    if wants("allowlist") {
+        allowlist::run();
     }
 }

@@ -14,7 +14,7 @@ use lockgate_shared::{
     edge::{layers::guard, serve::serve},
     events::redis::RedisEventLog,
     gate::{AUDIENCE, GateClient, ItemStock, StockSnapshot},
-    operator::OperatorKeys,
+    operator::{OperatorKeys, Role},
     sale::{EXAMPLE_TOML, EntryRule, SaleDefinition, parse_toml},
     service_token::ServiceSigner,
     store::redis::RedisLink,
@@ -24,6 +24,8 @@ use lockgate_waiting_room::{App, AppParts, router, store::RedisStore};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
 
+/// The key of an operator.
+pub(crate) const OPERATOR: &str = "operator-operator-operator-operator";
 /// A body as long as a personal status.
 pub(crate) const CONSTANT: &str = r#"{"sale":"phone-drop","phase":"doors_open","state":"waiting","snapshot":1234,"now_serving":0,"number":123456,"people_ahead":123455,"poll_after_ms":28123,"server_time":"2026-12-01T09:50:00.000Z"}"#;
 
@@ -100,6 +102,8 @@ pub(crate) async fn app(redis_url: &str, sale: SaleDefinition) -> Arc<App> {
     };
     let gate = Router::new().route("/gate/v1/sales/{sale}/stock", get(answer));
     catalog.apply(sale, None).await.unwrap();
+    let mut operator_keys = OperatorKeys::default();
+    operator_keys.add(Role::Operator, OPERATOR).unwrap();
     let ring = Arc::new(demo_ring());
     let signer = Arc::new(ServiceSigner::new(Arc::clone(&ring), AUDIENCE));
     let link = RedisLink::connect(redis_url, "bench:").await.unwrap();
@@ -111,7 +115,7 @@ pub(crate) async fn app(redis_url: &str, sale: SaleDefinition) -> Arc<App> {
         gate: GateClient::in_process(gate, signer, clock.clone()),
         clock,
         public_url: "http://127.0.0.1:8080".into(),
-        operator_keys: Arc::new(OperatorKeys::default()),
+        operator_keys: Arc::new(operator_keys),
         process_id: format!("bench-{}", std::process::id()),
     }))
 }

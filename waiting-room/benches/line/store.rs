@@ -24,7 +24,7 @@ fn cpu_seconds() -> f64 {
     nanos / 1e9
 }
 
-async fn redis_memory(link: &RedisLink) -> u64 {
+pub(crate) async fn redis_memory(link: &RedisLink) -> u64 {
     let info: String = link.command("info", redis::cmd("INFO").arg("memory")).await.unwrap();
     let line = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
     line.trim().parse().unwrap()
@@ -41,6 +41,7 @@ async fn fill(store: &RedisStore, accounts: u64) {
                     account: AccountHash::from_bytes(mixed.to_be_bytes()),
                     ticket_seq: None,
                     missed_seq: None,
+                    listed_as: None,
                 }
             })
             .collect();

@@ -40,7 +40,7 @@ pub(super) async fn admit(
     }
 }
 
-fn to_checkout(app: &App, cookie: &str, page: &str, admitted: &Admitted) -> Response {
+pub(super) fn to_checkout(app: &App, cookie: &str, page: &str, admitted: &Admitted) -> Response {
     let seconds = admitted.expires_at.since(app.parts.clock.now()).as_secs();
     let mut response = see_other(page);
     if let Some(value) = credentials::set_cookie(cookie, &admitted.token, seconds) {

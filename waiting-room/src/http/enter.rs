@@ -7,22 +7,40 @@ use http::{HeaderMap, Request, StatusCode, header};
 use lockgate_shared::{
     catalog::StoredSale,
     credentials,
+    negotiate::wants_html,
     problem::Problem,
     request::{BodyKind, SalePath},
     sale::EntryRule,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Nothing, private_json, read_post, see_other};
+use super::{NOT_ELIGIBLE, Nothing, private_json, private_page, read_post, see_other};
 use crate::{
     answers::{PersonalStatus, Place},
     app::{App, Entrance, ShownTicket},
+    pages,
+    refusal::Refusal,
 };
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EligibilityBody {
     eligibility: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CodeBody {
+    code: Option<String>,
+    email: Option<String>,
+}
+
+/// What somebody brings, by any entry rule.
+#[derive(Default)]
+struct Brought {
+    eligibility: Option<String>,
+    code: Option<String>,
+    email: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -40,7 +58,7 @@ pub(super) async fn enter(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let sale = app.sale(&id)?;
-    let (eligibility, kind, headers) = read_entry(&sale, request).await?;
+    let (brought, kind, headers) = read_entry(&sale, request).await?;
     let cookie = credentials::ticket_cookie(&id);
     let ticket = match credentials::bearer(&headers)? {
         Some(ticket) => Some(ShownTicket::Bearer(ticket)),
@@ -48,27 +66,50 @@ pub(super) async fn enter(
     };
     let entrance = Entrance {
         ticket,
-        eligibility: eligibility.as_deref(),
+        eligibility: brought.eligibility.as_deref(),
+        code: brought.code.as_deref(),
+        email: brought.email.as_deref(),
         entry_key: credentials::idempotency_key(&headers)?,
     };
-    let place = app.enter(&sale, entrance).await?;
-    Ok(match kind {
-        BodyKind::Json => as_json(&place),
-        BodyKind::Form => as_page(&app, &sale, &cookie, &place),
-    })
+    match app.enter(&sale, entrance).await {
+        Ok(place) if kind == BodyKind::Json => Ok(as_json(&place)),
+        Ok(place) => Ok(as_page(&app, &sale, &cookie, &place)),
+        Err(refusal) if kind == BodyKind::Form && wants_html(&headers) => refused(&app, &sale, refusal),
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// What the form asked for and did not get is said beside the form; anything else on a page of its own.
+fn refused(app: &App, sale: &Arc<StoredSale>, refusal: Refusal) -> Result<Response, Problem> {
+    let problem = Problem::from(refusal);
+    if problem.code != NOT_ELIGIBLE {
+        return Err(problem);
+    }
+    let snapshot = app.live(sale).snapshot();
+    let doing = snapshot.phase(app.parts.clock.now());
+    let page = pages::refused_page(&snapshot.sale, snapshot.stock.as_deref(), &snapshot.status, doing);
+    Ok(private_page(problem.status, page))
 }
 
 /// The body, by the sale's entry rule: what another rule asks for is an unknown field here.
 async fn read_entry(
     sale: &StoredSale,
     request: Request<Body>,
-) -> Result<(Option<String>, BodyKind, HeaderMap), Problem> {
-    if sale.definition.entry == EntryRule::Eligibility {
-        let (body, kind, headers) = read_post::<EligibilityBody>(request).await?;
-        return Ok((body.eligibility, kind, headers));
+) -> Result<(Brought, BodyKind, HeaderMap), Problem> {
+    match sale.definition.entry {
+        EntryRule::Eligibility => {
+            let (EligibilityBody { eligibility }, kind, headers) = read_post(request).await?;
+            Ok((Brought { eligibility, ..Brought::default() }, kind, headers))
+        }
+        EntryRule::Allowlist => {
+            let (CodeBody { code, email }, kind, headers) = read_post(request).await?;
+            Ok((Brought { code, email, ..Brought::default() }, kind, headers))
+        }
+        EntryRule::Open => {
+            let (Nothing {}, kind, headers) = read_post(request).await?;
+            Ok((Brought::default(), kind, headers))
+        }
     }
-    let (Nothing {}, kind, headers) = read_post(request).await?;
-    Ok((None, kind, headers))
 }
 
 fn as_json(place: &Place) -> Response {

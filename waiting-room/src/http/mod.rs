@@ -1,11 +1,13 @@
 //! The line over HTTP, one file per route group. Handlers read the request, call one verb, and word the answer.
 
 mod admit;
+mod allowlist;
 mod draw;
 mod enter;
 mod leave;
 mod operator;
 mod queue;
+mod renewal;
 mod sales;
 mod status;
 
@@ -40,6 +42,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/sale/{sale}/admit", post(admit::admit))
         .route("/sale/{sale}/leave", post(leave::leave))
         .route("/sale/{sale}/draw", get(draw::record))
+        .route("/sale/{sale}/renew", post(renewal::renew))
+        .route("/sale/{sale}/release", post(renewal::release))
+        .route("/assets/pass.js", get(sales::pass_script))
         .with_state(app)
 }
 
@@ -54,6 +59,8 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/revoke", post(operator::revoke))
         .route("/operator/v1/sales/{sale}/message", post(operator::message))
         .route("/operator/v1/sales/{sale}/draw", post(draw::draw))
+        .route("/operator/v1/sales/{sale}/allowlist", post(allowlist::allow))
+        .route("/operator/v1/sales/{sale}/release", post(renewal::release_by_id))
         .route(
             "/operator/v1/sales/{sale}/admission",
             patch(operator::admission).get(operator::show_admission),
@@ -93,6 +100,7 @@ impl From<Refusal> for Problem {
             ),
             Refusal::EligibilityMissing => {
                 not_eligible("Send `eligibility`: the token the shop gives to its customers.")
+                    .with("reason", "missing")
             }
             Refusal::NotEligible(NotEligible::KeyNotSetUp) => Self::unavailable(
                 "overloaded",
@@ -101,7 +109,18 @@ impl From<Refusal> for Problem {
             .caused_by(&NotEligible::KeyNotSetUp),
             Refusal::NotEligible(why) => not_eligible(&format!(
                 "The eligibility token is not accepted: {why}. Get a new one from the shop."
-            )),
+            ))
+            .with("reason", why.reason()),
+            Refusal::CodeMissing => not_eligible(
+                "Send `code` and `email`: the code you were sent, and the address it was sent to.",
+            ),
+            Refusal::NotListed => not_eligible(
+                "This code and this e-mail address are not on the sale's list together. Check both; the code is in the message you were sent.",
+            ),
+            Refusal::NotRenewable => Self::conflict(
+                "not_renewable",
+                "This admission cannot be renewed: the sale renews none, or it was given back. It is good until its end.",
+            ),
             Refusal::NotYourTurn { retry_after_ms } => {
                 let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
                 Self::conflict("not_your_turn", "It is not your turn yet. Your place is kept.")
@@ -124,8 +143,11 @@ impl From<Refusal> for Problem {
     }
 }
 
+/// The code of everything that somebody would have had to bring and did not.
+const NOT_ELIGIBLE: &str = "not_eligible";
+
 fn not_eligible(detail: &str) -> Problem {
-    Problem::forbidden("not_eligible", detail)
+    Problem::forbidden(NOT_ELIGIBLE, detail)
 }
 
 /// Reads a shopper's POST.

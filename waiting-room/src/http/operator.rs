@@ -120,9 +120,15 @@ pub(super) async fn apply(
     request: Request<Body>,
 ) -> Answer {
     app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
-    let expected = if_match(request.headers())?;
+    let (expected, is_dry_run) = (if_match(request.headers())?, is_dry_run(&request)?);
     let definition = read_definition(&app, &id, request).await?;
     need_if_match(&app, &id, expected)?;
+    // Without a version this can only make the sale: another may have been made in this moment.
+    let expected = Some(expected.unwrap_or(0));
+    if is_dry_run {
+        let would_be = app.parts.catalog.rehearse(&definition, expected).await.map_err(apply_problem)?;
+        return Ok(private_json(StatusCode::OK, &would_be.sale().definition));
+    }
     let applied = app.parts.catalog.apply(definition, expected).await.map_err(apply_problem)?;
     let (status, done) = match &applied {
         Applied::Created(_) => (StatusCode::CREATED, "created"),
@@ -267,6 +273,18 @@ async fn read_definition(app: &App, id: &SaleId, request: Request<Body>) -> Resu
     if problems.is_empty() { Ok(definition) } else { Err(invalid(&problems)) }
 }
 
+/// Whether the call only asks what would happen. Anything else in the query is refused: a misspelt dry run must not
+/// change a sale.
+fn is_dry_run(request: &Request<Body>) -> Result<bool, Problem> {
+    match request.uri().query() {
+        None | Some("" | "dry_run=false") => Ok(false),
+        Some("dry_run=true") => Ok(true),
+        Some(_) => {
+            Err(Problem::malformed("This address takes one query, dry_run=true: check without changing."))
+        }
+    }
+}
+
 /// A sale that exists is changed only by whoever has read it.
 fn need_if_match(app: &App, id: &SaleId, expected: Option<u64>) -> Result<(), Problem> {
     if expected.is_some() || app.sale(id).is_err() {
@@ -363,8 +381,8 @@ fn apply_problem(error: ApplyError) -> Problem {
     match error {
         ApplyError::Invalid(problems) | ApplyError::Fixed(problems) => invalid(&problems),
         ApplyError::Conflict { current } => {
-            let detail =
-                "The sale is not in the version If-Match names. Read it again and repeat the change.";
+            let detail = "The sale is not in the version If-Match names: somebody else has changed it. Nothing was \
+                          changed by this. Read it again and repeat the change.";
             Problem::new(StatusCode::PRECONDITION_FAILED, "version_mismatch", detail)
                 .with("current_version", current)
         }

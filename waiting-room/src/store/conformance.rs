@@ -1,6 +1,9 @@
 //! What every back end must do: one suite stamped on the model, SQLite and Redis.
 //! `sequences` compares them command by command besides.
 
+mod allowlist;
+mod forfeit;
+
 use lockgate_shared::{
     store::{redis::RedisLink, sqlite::Sqlite},
     testing::{PrivateRedis, eventually},
@@ -25,7 +28,7 @@ pub(super) fn sale(name: &str) -> SaleId {
 }
 
 fn entry(n: u8) -> Entry {
-    Entry { account: account(n), ticket_seq: None, missed_seq: None }
+    Entry { account: account(n), ticket_seq: None, missed_seq: None, listed_as: None }
 }
 
 fn shown(n: u8, seq: u64) -> Entry {
@@ -48,9 +51,14 @@ pub(super) fn redemption(n: u8, seq: u64, jti: &str, now: i64, epoch: u32) -> Re
     Redemption { account: account(n), seq, right: right(jti, now, epoch), now: at(now) }
 }
 
+/// The places of those who were let in, as all must be.
+fn placed(answers: Vec<EnterAnswer>) -> Vec<Entered> {
+    answers.into_iter().map(|answer| answer.entered().expect("a place")).collect()
+}
+
 /// Enters one account and answers its seq and whether it is new.
 async fn enter(store: &dyn Store, sale: &SaleId, entry: Entry, view: LaneView, now: i64) -> (u64, bool) {
-    let entered = store.enter(sale, 0, &[entry], view, at(now)).await.unwrap();
+    let entered = placed(store.enter(sale, 0, &[entry], view, at(now)).await.unwrap());
     assert_eq!(entered.len(), 1);
     (entered[0].seat.seq, entered[0].fresh)
 }
@@ -65,12 +73,12 @@ async fn redeem(store: &dyn Store, sale: &SaleId, redemption: Redemption) -> Red
 async fn places_are_given_in_order_and_kept(store: &dyn Store) {
     let sale = sale("order");
     let batch = [entry(1), entry(2), entry(1), entry(3)];
-    let entered = store.enter(&sale, 0, &batch, view(0), at(0)).await.unwrap();
+    let entered = placed(store.enter(&sale, 0, &batch, view(0), at(0)).await.unwrap());
     let given: Vec<_> = entered.iter().map(|entered| (entered.seat.seq, entered.fresh)).collect();
     assert_eq!(given, [(0, true), (1, true), (0, false), (2, true)], "k2: one account, one place");
     assert_eq!(enter(store, &sale, entry(2), view(0), 0).await, (1, false));
     assert_eq!(store.enter(&sale, 0, &[], view(0), at(0)).await.unwrap(), []);
-    let other_lane = store.enter(&sale, 1, &[entry(9)], view(0), at(0)).await.unwrap();
+    let other_lane = placed(store.enter(&sale, 1, &[entry(9)], view(0), at(0)).await.unwrap());
     assert_eq!(other_lane[0].seat.seq, 0, "lanes count for themselves");
     assert_eq!(enter(store, &super::conformance::sale("order-2"), entry(1), view(0), 0).await, (0, true));
     assert_eq!(store.seat(&sale, 0, account(2)).await.unwrap().map(|seat| seat.seq), Some(1));
@@ -107,7 +115,7 @@ async fn a_missed_turn_amid_others_gives_a_new_place(store: &dyn Store) {
     store.redeem(&sale, 0, &[redemption(3, 3, "j", 0, 0)]).await.unwrap();
     assert_eq!(enter(store, &sale, missed(3, 3), view(0), 59).await, (3, false), "whoever holds the right");
     let batch = [missed(0, 0), entry(0), missed(4, 0)];
-    let entered = store.enter(&sale, 0, &batch, view(0), at(0)).await.unwrap();
+    let entered = placed(store.enter(&sale, 0, &batch, view(0), at(0)).await.unwrap());
     let given: Vec<_> = entered.iter().map(|entered| (entered.seat.seq, entered.fresh)).collect();
     assert_eq!(given, [(7, true), (7, false), (8, true)]);
 }
@@ -416,6 +424,9 @@ async fn suite(store: &dyn Store) {
     l5_whoever_knows_more_than_the_store_takes_the_lease_and_puts_its_rows_back(store).await;
     rows_long_since_called_are_folded(store).await;
     k2_fifty_at_once_get_one_place(store).await;
+    allowlist::suite(store).await;
+    forfeit::a_live_right_is_renewed_up_to_its_cap(store).await;
+    forfeit::a_forfeited_right_is_over_and_its_place_is_used_up(store).await;
 }
 
 /// A store in a file of its own, and the folder that goes with it.

@@ -3,6 +3,7 @@
 //! Back ends only compare, move and append; what becomes of a place is decided by `rules` (and by the Lua scripts
 //! that say the same). Every back end passes `conformance` and answers like [`model::Model`].
 
+mod allowlist;
 #[cfg(test)]
 mod conformance;
 pub mod model;
@@ -20,6 +21,7 @@ use lockgate_shared::{
 };
 
 pub use self::{
+    allowlist::{Allowed, EmailHash, Listed},
     model::Model,
     redis::RedisStore,
     sqlite::{LINE_SQLITE, SqliteStore},
@@ -69,6 +71,8 @@ pub struct Entry {
     /// A place whose turn is known to have passed, besides those below [`LaneView::missed_below`]: drawn numbers do
     /// not rise with places.
     pub missed_seq: Option<u64>,
+    /// Only whoever stands on the lane's allowlist with this address gets a place. `None`: nothing is looked up.
+    pub listed_as: Option<EmailHash>,
 }
 
 /// What the numbering says about a lane, for the store to act by.
@@ -87,6 +91,26 @@ pub struct Entered {
     pub seat: Seat,
     /// Whether it is a new one.
     pub fresh: bool,
+}
+
+/// How entering ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnterAnswer {
+    /// There is a place.
+    Entered(Entered),
+    /// The account does not stand on the allowlist with this address. Nothing was written.
+    NotListed,
+}
+
+impl EnterAnswer {
+    /// The place, if there is one.
+    #[must_use]
+    pub fn entered(self) -> Option<Entered> {
+        match self {
+            Self::Entered(entered) => Some(entered),
+            Self::NotListed => None,
+        }
+    }
 }
 
 /// A turn that is to be exchanged for the right to check out.
@@ -122,6 +146,30 @@ pub enum Departure {
     Left,
     /// The account has a later place, which stands.
     Superseded,
+}
+
+/// A right that is to last longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whose.
+    pub account: AccountHash,
+    /// The right's id: another right of the account is not renewed.
+    pub jti: String,
+    /// The present.
+    pub now: Timestamp,
+    /// Until when it is to last.
+    pub expires_at: Timestamp,
+    /// How long it may last in all, in seconds from when it was given.
+    pub seconds_max: u64,
+}
+
+/// A right that is used up before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forfeit {
+    /// Whose.
+    pub account: AccountHash,
+    /// When the right was given: another right of the account stands.
+    pub issued_at: Timestamp,
 }
 
 /// What a survey found in one lane.
@@ -198,7 +246,8 @@ const RIGHTS_KEPT_SECONDS: i64 = 60;
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Gives each account of `lane` its place, in order: the one it has; the one its ticket proves, where the store
-    /// lost it; otherwise, or once its place was given up, missed or has run out, the next.
+    /// lost it; otherwise, or once its place was given up, missed or has run out, the next. Whoever has to stand on
+    /// the allowlist and does not gets none.
     async fn enter(
         &self,
         sale: &SaleId,
@@ -206,7 +255,10 @@ pub trait Store: Send + Sync {
         entries: &[Entry],
         view: LaneView,
         now: Timestamp,
-    ) -> Result<Vec<Entered>, StoreError>;
+    ) -> Result<Vec<EnterAnswer>, StoreError>;
+
+    /// Puts accounts on the lane's allowlist. Doing it again changes nothing; the last address of an account counts.
+    async fn allow(&self, sale: &SaleId, lane: u16, listed: &[Listed]) -> Result<Allowed, StoreError>;
 
     /// Exchanges turns of one lane for rights, in order: once per place, the same again afterwards. After a rise of
     /// the epoch the right gets the new id, and keeps its end. A place the store lost is taken from the ticket's word.
@@ -230,6 +282,13 @@ pub trait Store: Send + Sync {
     /// Ends the rights of accounts that have bought, as far as the cap on active shoppers goes: the right itself
     /// stands. The answer says how many ended by this.
     async fn conclude(&self, sale: &SaleId, lane: u16, accounts: &[AccountHash]) -> Result<u64, StoreError>;
+
+    /// Ends rights before their time, as if they had run out when they were given: their places are used up, and
+    /// whoever enters again gets a new one. The answer says how many ended by this.
+    async fn forfeit(&self, sale: &SaleId, lane: u16, forfeits: &[Forfeit]) -> Result<u64, StoreError>;
+
+    /// Lets a live right last longer, never shorter and never longer than it may. `None`: it is not live.
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError>;
 
     /// The account's place.
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError>;

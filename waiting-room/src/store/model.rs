@@ -14,8 +14,9 @@ use lockgate_shared::{
 };
 
 use super::{
-    Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
-    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    Advanced, Allowed, Departure, EmailHash, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX,
+    LaneReport, LaneView, Listed, LogsRead, Move, RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed,
+    Redemption, Renewal, Right, Seat, SeatState, Store, allowlist,
     rules::{self, Entering, Redeeming},
 };
 use crate::admission::AdmissionRecord;
@@ -35,6 +36,7 @@ struct State {
 #[derive(Default)]
 struct Lane {
     seats: HashMap<AccountHash, Seat>,
+    allowed: HashMap<[u8; 12], EmailHash>,
     next: u64,
     left: Vec<u64>,
     redeemed: Vec<u64>,
@@ -52,7 +54,24 @@ struct Stored {
 }
 
 impl Lane {
-    fn enter(&mut self, entry: &Entry, view: LaneView, now: Timestamp) -> Entered {
+    fn allow(&mut self, listed: &[Listed]) -> Allowed {
+        let mut allowed = Allowed::default();
+        for listed in listed {
+            let found = self.allowed.insert(listed.short_account(), listed.email);
+            allowed.count(found.map(|email| *email.as_bytes()), listed.email);
+        }
+        allowed
+    }
+
+    fn enter(&mut self, entry: &Entry, view: LaneView, now: Timestamp) -> EnterAnswer {
+        let found = self.allowed.get(&allowlist::short(entry.account)).copied();
+        if !rules::is_let_in(entry.listed_as, found) {
+            return EnterAnswer::NotListed;
+        }
+        EnterAnswer::Entered(self.place(entry, view, now))
+    }
+
+    fn place(&mut self, entry: &Entry, view: LaneView, now: Timestamp) -> Entered {
         let (seq, fresh) = match rules::entering(self.seats.get(&entry.account), entry, view, now) {
             Entering::Keep(seat) => return Entered { seat, fresh: false },
             Entering::Restore(seq) => (seq, false),
@@ -120,8 +139,12 @@ impl Store for Model {
         entries: &[Entry],
         view: LaneView,
         now: Timestamp,
-    ) -> Result<Vec<Entered>, StoreError> {
+    ) -> Result<Vec<EnterAnswer>, StoreError> {
         Ok(self.lane(sale, lane, |lane| entries.iter().map(|entry| lane.enter(entry, view, now)).collect()))
+    }
+
+    async fn allow(&self, sale: &SaleId, lane: u16, listed: &[Listed]) -> Result<Allowed, StoreError> {
+        Ok(self.lane(sale, lane, |lane| lane.allow(listed)))
     }
 
     async fn redeem(
@@ -159,6 +182,33 @@ impl Store for Model {
                 ended += u64::from(seq.is_some_and(|seq| lane.rights.remove(&seq).is_some()));
             }
             ended
+        }))
+    }
+
+    async fn forfeit(&self, sale: &SaleId, lane: u16, forfeits: &[Forfeit]) -> Result<u64, StoreError> {
+        Ok(self.lane(sale, lane, |lane| {
+            let mut ended = 0;
+            for forfeit in forfeits {
+                let Some(seat) = rules::forfeited(lane.seats.get(&forfeit.account), forfeit) else {
+                    continue;
+                };
+                lane.rights.remove(&seat.seq);
+                lane.put(forfeit.account, seat.seq, seat.state);
+                ended += 1;
+            }
+            ended
+        }))
+    }
+
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
+        Ok(self.lane(sale, lane, |lane| {
+            let (seq, right) = rules::renewed(lane.seats.get(&renewal.account), renewal)?;
+            lane.put(renewal.account, seq, SeatState::Admitted(right.clone()));
+            // Whoever has bought is not active any more, however long the right lasts.
+            if let Some(ends) = lane.rights.get_mut(&seq) {
+                *ends = right.expires_at.seconds();
+            }
+            Some(right)
         }))
     }
 

@@ -12,8 +12,9 @@ use lockgate_shared::{
 use redis::Script;
 
 use super::{
-    Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
-    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    Advanced, Allowed, Departure, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX, LaneReport,
+    LaneView, Listed, LogsRead, Move, RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption,
+    Renewal, Right, Seat, SeatState, Store,
 };
 use crate::{
     admission::AdmissionRecord,
@@ -27,9 +28,12 @@ macro_rules! script {
 }
 
 script!(ENTER, "redis/enter.lua");
+script!(ALLOW, "redis/allow.lua");
 script!(REDEEM, "redis/redeem.lua");
 script!(LEAVE, "redis/leave.lua");
 script!(CONCLUDE, "redis/conclude.lua");
+script!(RENEW, "redis/renew.lua");
+script!(FORFEIT, "redis/forfeit.lua");
 script!(SURVEY, "redis/survey.lua");
 script!(LEASE, "redis/lease.lua");
 script!(RECORD, "redis/record.lua");
@@ -115,9 +119,12 @@ fn parse_seat(text: &str) -> Option<Seat> {
     words.next().is_none().then_some(Seat { seq, state })
 }
 
-fn parse_entered(text: &str) -> Option<Entered> {
+fn parse_entered(text: &str) -> Option<EnterAnswer> {
+    if text == "not_listed" {
+        return Some(EnterAnswer::NotListed);
+    }
     let (fresh, seat) = text.split_once(' ')?;
-    Some(Entered { seat: parse_seat(seat)?, fresh: fresh == "1" })
+    Some(EnterAnswer::Entered(Entered { seat: parse_seat(seat)?, fresh: fresh == "1" }))
 }
 
 fn redeem_args(redemption: &Redemption) -> [Vec<u8>; 7] {
@@ -163,7 +170,7 @@ impl Store for RedisStore {
         entries: &[Entry],
         view: LaneView,
         now: Timestamp,
-    ) -> Result<Vec<Entered>, StoreError> {
+    ) -> Result<Vec<EnterAnswer>, StoreError> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
@@ -172,13 +179,28 @@ impl Store for RedisStore {
             args.push(entry.account.as_bytes().to_vec());
             args.push(entry.ticket_seq.map(bytes).unwrap_or_default());
             args.push(entry.missed_seq.map(bytes).unwrap_or_default());
+            args.push(entry.listed_as.map(|email| email.as_bytes().to_vec()).unwrap_or_default());
         }
-        let keys = self.seat_keys(sale, lane);
+        let [seats, next] = self.seat_keys(sale, lane);
+        let keys = [seats, next, self.lane_key(sale, lane, "allowed")];
         let answers: Vec<String> = self.link.run("enter", &ENTER, &keys, &args).await?;
-        let entered: Option<Vec<Entered>> = answers.iter().map(|text| parse_entered(text)).collect();
+        let entered: Option<Vec<EnterAnswer>> = answers.iter().map(|text| parse_entered(text)).collect();
         entered
             .filter(|entered| entered.len() == entries.len())
-            .ok_or_else(|| unreadable("enter", "not one place per entry"))
+            .ok_or_else(|| unreadable("enter", "not one answer per entry"))
+    }
+
+    async fn allow(&self, sale: &SaleId, lane: u16, listed: &[Listed]) -> Result<Allowed, StoreError> {
+        if listed.is_empty() {
+            return Ok(Allowed::default());
+        }
+        let args: Vec<Vec<u8>> = listed
+            .iter()
+            .flat_map(|listed| [listed.short_account().to_vec(), listed.email.as_bytes().to_vec()])
+            .collect();
+        let keys = [self.lane_key(sale, lane, "allowed")];
+        let [added, unchanged, changed]: [u64; 3] = self.link.run("allow", &ALLOW, &keys, &args).await?;
+        Ok(Allowed { added, unchanged, changed })
     }
 
     async fn redeem(
@@ -236,6 +258,37 @@ impl Store for RedisStore {
         let keys = [self.lane_key(sale, lane, "seats"), rights];
         let args: Vec<Vec<u8>> = accounts.iter().map(|account| account.as_bytes().to_vec()).collect();
         self.link.run("conclude", &CONCLUDE, &keys, &args).await
+    }
+
+    async fn forfeit(&self, sale: &SaleId, lane: u16, forfeits: &[Forfeit]) -> Result<u64, StoreError> {
+        if forfeits.is_empty() {
+            return Ok(0);
+        }
+        let [rights, _] = self.right_keys(sale, lane);
+        let keys = [self.lane_key(sale, lane, "seats"), rights];
+        let args: Vec<Vec<u8>> = forfeits
+            .iter()
+            .flat_map(|forfeit| [forfeit.account.as_bytes().to_vec(), bytes(forfeit.issued_at.seconds())])
+            .collect();
+        self.link.run("forfeit", &FORFEIT, &keys, &args).await
+    }
+
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
+        let [rights, _] = self.right_keys(sale, lane);
+        let keys = [self.lane_key(sale, lane, "seats"), rights];
+        let args = [
+            renewal.account.as_bytes().to_vec(),
+            bytes(&renewal.jti),
+            bytes(renewal.now.seconds()),
+            bytes(renewal.expires_at.seconds()),
+            bytes(renewal.seconds_max),
+        ];
+        let seat: Option<String> = self.link.run("renew", &RENEW, &keys, &args).await?;
+        match seat.map(|text| parse_redeemed(&text)) {
+            None => Ok(None),
+            Some(Some(Redeemed::Admitted(right))) => Ok(Some(right)),
+            Some(_) => Err(unreadable("renew", "not a right")),
+        }
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {

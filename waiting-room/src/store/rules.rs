@@ -2,7 +2,9 @@
 
 use lockgate_shared::clock::Timestamp;
 
-use super::{Departure, Entry, LaneView, Redeemed, Redemption, Right, Seat, SeatState};
+use super::{
+    Departure, EmailHash, Entry, Forfeit, LaneView, Redeemed, Redemption, Renewal, Right, Seat, SeatState,
+};
 
 /// What entering does.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +35,11 @@ pub(super) enum Redeeming {
 /// signed, so the store must have lost it.
 fn ticket_is_newer(seat: Option<&Seat>, seq: u64) -> bool {
     seat.is_none_or(|seat| seat.seq < seq)
+}
+
+/// Whether an account may get a place, by the address it has to be listed with and the one it is listed with.
+pub(super) fn is_let_in(listed_as: Option<EmailHash>, found: Option<EmailHash>) -> bool {
+    listed_as.is_none() || listed_as == found
 }
 
 pub(super) fn entering(seat: Option<&Seat>, entry: &Entry, view: LaneView, now: Timestamp) -> Entering {
@@ -71,6 +78,25 @@ pub(super) fn redeeming(seat: Option<&Seat>, redemption: &Redemption) -> Redeemi
         }
         SeatState::Admitted(right) => Redeeming::Answer(Redeemed::Admitted(right.clone())),
     }
+}
+
+/// The place after its right was forfeited; `None` when that changes nothing.
+pub(super) fn forfeited(seat: Option<&Seat>, forfeit: &Forfeit) -> Option<Seat> {
+    let Some(Seat { seq, state: SeatState::Admitted(right) }) = seat else { return None };
+    let ends = right.issued_at == forfeit.issued_at && right.expires_at > right.issued_at;
+    let ended = || Right { expires_at: right.issued_at, ..right.clone() };
+    ends.then(|| Seat { seq: *seq, state: SeatState::Admitted(ended()) })
+}
+
+/// The place with its right renewed; `None` when the right is not live.
+pub(super) fn renewed(seat: Option<&Seat>, renewal: &Renewal) -> Option<(u64, Right)> {
+    let Some(Seat { seq, state: SeatState::Admitted(right) }) = seat else { return None };
+    if right.jti != renewal.jti || right.expires_at <= renewal.now {
+        return None;
+    }
+    let latest = right.issued_at.plus_seconds(renewal.seconds_max);
+    let expires_at = renewal.expires_at.min(latest).max(right.expires_at);
+    Some((*seq, Right { expires_at, ..right.clone() }))
 }
 
 /// What leaving answers, and whether the place has to be marked and logged.

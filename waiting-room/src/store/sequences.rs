@@ -15,11 +15,14 @@ use crate::draw::Draw;
 
 #[derive(Clone, Debug)]
 enum Command {
-    Enter { lane: u16, entries: Vec<(u8, Option<u64>, Option<u64>)>, view: LaneView, now: i64 },
+    Enter { lane: u16, entries: Vec<AnyEntry>, view: LaneView, now: i64 },
+    Allow { lane: u16, lines: Vec<(u8, u8)> },
     Redeem { lane: u16, turns: Vec<(u8, u64, u8, i64, u32)> },
     Leave { lane: u16, account: u8, seq: u64 },
     Seat { lane: u16, account: u8 },
     Conclude { lane: u16, accounts: Vec<u8> },
+    Forfeit { lane: u16, rights: Vec<(u8, i64)> },
+    Renew { lane: u16, account: u8, jti: u8, now: i64, to: i64 },
     Survey { read: Vec<(u64, u64)>, now: i64 },
     Lease { holder: u8, knows: u64 },
     Record { rows_from: usize },
@@ -27,10 +30,22 @@ enum Command {
     Advance { fence: u64, expected: u64, draw: Option<Vec<u64>>, rows_from: usize, rows: Vec<Vec<u64>> },
 }
 
+/// Account, ticket, missed seq, address to be listed with.
+type AnyEntry = (u8, Option<u64>, Option<u64>, Option<u8>);
+
+fn email(n: u8) -> EmailHash {
+    EmailHash::from_bytes([n; 12])
+}
+
 fn any_command() -> impl Strategy<Value = Command> {
-    let (lane, who, seq, now) = (0u16..2, 0u8..5, 0u64..8, 0i64..150);
-    let entry =
-        (who.clone(), prop::option::weighted(0.3, seq.clone()), prop::option::weighted(0.3, seq.clone()));
+    let (lane, who, seq, now) = (0u16..2, 0u8..5, 0u64..8, prop_oneof![3 => 0i64..4, 2 => 0i64..150]);
+    let entry = (
+        who.clone(),
+        prop::option::weighted(0.3, seq.clone()),
+        prop::option::weighted(0.3, seq.clone()),
+        prop::option::weighted(0.4, 0u8..2),
+    );
+    let lines = prop::collection::vec((who.clone(), 0u8..2), 0..4);
     let entries = prop::collection::vec(entry, 1..4);
     let view = (0u64..6, 0u64..4).prop_map(|(missed_below, numbered)| LaneView { missed_below, numbered });
     let turns = prop::collection::vec((who.clone(), seq.clone(), 0u8..9, now.clone(), 0u32..3), 0..4);
@@ -43,6 +58,11 @@ fn any_command() -> impl Strategy<Value = Command> {
         3 => (lane.clone(), who.clone(), seq).prop_map(|(lane, account, seq)| Command::Leave { lane, account, seq }),
         2 => (lane.clone(), prop::collection::vec(who.clone(), 0..4))
             .prop_map(|(lane, accounts)| Command::Conclude { lane, accounts }),
+        3 => (lane.clone(), who.clone(), 0u8..9, now.clone(), 0i64..300)
+            .prop_map(|(lane, account, jti, now, to)| Command::Renew { lane, account, jti, now, to }),
+        3 => (lane.clone(), prop::collection::vec((who.clone(), now.clone()), 0..6))
+            .prop_map(|(lane, rights)| Command::Forfeit { lane, rights }),
+        2 => (lane.clone(), lines).prop_map(|(lane, lines)| Command::Allow { lane, lines }),
         2 => (lane, who).prop_map(|(lane, account)| Command::Seat { lane, account }),
         3 => (prop::collection::vec((0u64..5, 0u64..5), 2), now)
             .prop_map(|(read, now)| Command::Survey { read, now }),
@@ -61,10 +81,11 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
         Command::Enter { lane, entries, view, now } => {
             let entries: Vec<Entry> = entries
                 .iter()
-                .map(|(n, ticket_seq, missed_seq)| Entry {
+                .map(|(n, ticket_seq, missed_seq, address)| Entry {
                     account: account(*n),
                     ticket_seq: *ticket_seq,
                     missed_seq: *missed_seq,
+                    listed_as: address.map(email),
                 })
                 .collect();
             format!("{:?}", store.enter(sale, *lane, &entries, *view, at(*now)).await.unwrap())
@@ -91,6 +112,13 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
             let accounts: Vec<AccountHash> = accounts.iter().map(|n| account(*n)).collect();
             format!("{:?}", store.conclude(sale, *lane, &accounts).await.unwrap())
         }
+        Command::Forfeit { lane, rights } => {
+            let forfeits: Vec<Forfeit> = rights
+                .iter()
+                .map(|(n, issued)| Forfeit { account: account(*n), issued_at: at(*issued) })
+                .collect();
+            format!("{:?}", store.forfeit(sale, *lane, &forfeits).await.unwrap())
+        }
         Command::Survey { read, now } => {
             let read: Vec<LogsRead> =
                 read.iter().map(|(left, redeemed)| LogsRead { left: *left, redeemed: *redeemed }).collect();
@@ -109,6 +137,27 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
             let step = Move { fence, expected_version, rows_from, record, rows: rows.clone() };
             format!("{:?}", store.advance(sale, &step).await.unwrap())
         }
+        other => answer_about_accounts(store, sale, other).await,
+    }
+}
+
+/// The same for the verbs that act on what accounts hold.
+async fn answer_about_accounts(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
+    match command {
+        Command::Renew { lane, account: n, jti, now, to } => {
+            let (jti, seconds_max) = (format!("j{jti}"), 90);
+            let renewal =
+                Renewal { account: account(*n), jti, now: at(*now), expires_at: at(*to), seconds_max };
+            format!("{:?}", store.renew(sale, *lane, &renewal).await.unwrap())
+        }
+        Command::Allow { lane, lines } => {
+            let lines: Vec<Listed> = lines
+                .iter()
+                .map(|(n, address)| Listed { account: account(*n), email: email(*address) })
+                .collect();
+            format!("{:?}", store.allow(sale, *lane, &lines).await.unwrap())
+        }
+        other => panic!("{other:?}"),
     }
 }
 

@@ -1,5 +1,8 @@
 //! The line in a SQLite file: one transaction per verb, many verbs per commit.
 
+mod allowed;
+mod rights;
+
 use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
@@ -9,8 +12,9 @@ use lockgate_shared::{
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
-    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    Advanced, Allowed, Departure, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX, LaneReport,
+    LaneView, Listed, LogsRead, Move, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Renewal, Right,
+    Seat, SeatState, Store,
     rules::{self, Entering, Redeeming},
 };
 use crate::{
@@ -25,9 +29,10 @@ pub const LINE_SQLITE: &[Migration] = &[
         version: 2,
         sql: "ALTER TABLE line_records ADD COLUMN rows_first INTEGER NOT NULL DEFAULT 0;",
     },
-    Migration { version: 3, sql: RIGHTS },
+    Migration { version: 3, sql: rights::TABLES },
+    Migration { version: 4, sql: allowed::TABLE },
     Migration {
-        version: 4,
+        version: 5,
         sql: "ALTER TABLE line_records ADD COLUMN lease_life_ms INTEGER NOT NULL DEFAULT 0;",
     },
 ];
@@ -52,19 +57,6 @@ const TABLES: &str = "
         CREATE TABLE line_rows (
             sale TEXT NOT NULL, position INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (sale, position)
         ) STRICT, WITHOUT ROWID;
-    ";
-
-/// What the admitter has to know of turns: who took one up, and which rights are live.
-const RIGHTS: &str = "
-        CREATE TABLE line_redeemed (
-            sale TEXT NOT NULL, lane INTEGER NOT NULL, position INTEGER NOT NULL, seq INTEGER NOT NULL,
-            PRIMARY KEY (sale, lane, position)
-        ) STRICT, WITHOUT ROWID;
-        CREATE TABLE line_rights (
-            sale TEXT NOT NULL, lane INTEGER NOT NULL, seq INTEGER NOT NULL, expires_at INTEGER NOT NULL,
-            PRIMARY KEY (sale, lane, seq)
-        ) STRICT, WITHOUT ROWID;
-        CREATE INDEX line_rights_by_end ON line_rights (sale, lane, expires_at);
     ";
 
 /// The line in SQLite.
@@ -157,7 +149,16 @@ impl Lane<'_> {
         Ok(())
     }
 
-    fn enter(&self, entry: &Entry, view: LaneView, now: Timestamp) -> rusqlite::Result<Entered> {
+    fn enter(&self, entry: &Entry, view: LaneView, now: Timestamp) -> rusqlite::Result<EnterAnswer> {
+        if entry.listed_as.is_some()
+            && !rules::is_let_in(entry.listed_as, allowed::email_of(self, entry.account)?)
+        {
+            return Ok(EnterAnswer::NotListed);
+        }
+        self.place(entry, view, now).map(EnterAnswer::Entered)
+    }
+
+    fn place(&self, entry: &Entry, view: LaneView, now: Timestamp) -> rusqlite::Result<Entered> {
         let held = self.seat(entry.account)?;
         let (seq, fresh) = match rules::entering(held.as_ref(), entry, view, now) {
             Entering::Keep(seat) => return Ok(Entered { seat, fresh: false }),
@@ -192,33 +193,6 @@ impl Lane<'_> {
             self.end_right(seq)?;
         }
         Ok(departure)
-    }
-
-    fn note_right(&self, seq: u64, right: &Right, now: Timestamp) -> rusqlite::Result<()> {
-        self.db
-            .prepare_cached("DELETE FROM line_rights WHERE sale = ?1 AND lane = ?2 AND expires_at <= ?3")?
-            .execute(params![self.sale, self.lane, now.seconds() - RIGHTS_KEPT_SECONDS])?;
-        self.db
-            .prepare_cached("INSERT OR REPLACE INTO line_rights VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![self.sale, self.lane, signed(seq), right.expires_at.seconds()])?;
-        self.append("line_redeemed", seq)
-    }
-
-    fn end_right(&self, seq: u64) -> rusqlite::Result<u64> {
-        self.db
-            .prepare_cached("DELETE FROM line_rights WHERE sale = ?1 AND lane = ?2 AND seq = ?3")?
-            .execute(params![self.sale, self.lane, signed(seq)])
-            .map(|ended| ended as u64)
-    }
-
-    fn conclude(&self, accounts: &[AccountHash]) -> rusqlite::Result<u64> {
-        let mut ended = 0;
-        for account in accounts {
-            if let Some(seat) = self.seat(*account)? {
-                ended += self.end_right(seat.seq)?;
-            }
-        }
-        Ok(ended)
     }
 
     fn append(&self, log: &'static str, seq: u64) -> rusqlite::Result<()> {
@@ -391,13 +365,19 @@ impl Store for SqliteStore {
         entries: &[Entry],
         view: LaneView,
         now: Timestamp,
-    ) -> Result<Vec<Entered>, StoreError> {
+    ) -> Result<Vec<EnterAnswer>, StoreError> {
         let (sale, entries) = (sale.clone(), entries.to_vec());
         let op = move |db: &Connection| {
             let lane = Lane { db, sale: sale.as_str(), lane };
             entries.iter().map(|entry| lane.enter(entry, view, now)).collect()
         };
         self.db.write("enter", op).await
+    }
+
+    async fn allow(&self, sale: &SaleId, lane: u16, listed: &[Listed]) -> Result<Allowed, StoreError> {
+        let (sale, listed) = (sale.clone(), listed.to_vec());
+        let op = move |db: &Connection| allowed::allow(&Lane { db, sale: sale.as_str(), lane }, &listed);
+        self.db.write("allow", op).await
     }
 
     async fn redeem(
@@ -436,6 +416,18 @@ impl Store for SqliteStore {
         let (sale, accounts) = (sale.clone(), accounts.to_vec());
         let op = move |db: &Connection| Lane { db, sale: sale.as_str(), lane }.conclude(&accounts);
         self.db.write("conclude", op).await
+    }
+
+    async fn forfeit(&self, sale: &SaleId, lane: u16, forfeits: &[Forfeit]) -> Result<u64, StoreError> {
+        let (sale, forfeits) = (sale.clone(), forfeits.to_vec());
+        let op = move |db: &Connection| rights::forfeit(&Lane { db, sale: sale.as_str(), lane }, &forfeits);
+        self.db.write("forfeit", op).await
+    }
+
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
+        let (sale, renewal) = (sale.clone(), renewal.clone());
+        let op = move |db: &Connection| rights::renew(&Lane { db, sale: sale.as_str(), lane }, &renewal);
+        self.db.write("renew", op).await
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {

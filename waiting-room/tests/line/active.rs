@@ -2,7 +2,10 @@
 
 use http::StatusCode;
 use lockgate_shared::{
-    admission_token::AdmissionToken, clock::Clock as _, events::EventKind, ids::AccountHash,
+    admission_token::AdmissionToken,
+    clock::Clock as _,
+    events::{Abandoned, EventKind},
+    ids::AccountHash,
     testing::eventually,
 };
 use serde_json::{Value, json};
@@ -25,10 +28,14 @@ async fn lined_up(house: &House, people: usize) -> Vec<String> {
 }
 
 async fn redeem(site: &Site, house: &House, ticket: &str) -> AccountHash {
+    admission(site, house, ticket).await.sub
+}
+
+async fn admission(site: &Site, house: &House, ticket: &str) -> AdmissionToken {
     let admitted = house.with_ticket("admit", ticket).await;
     assert_eq!(admitted.status, StatusCode::OK, "{admitted:?}");
     let token = admitted.json()["token"].as_str().unwrap().to_owned();
-    AdmissionToken::verify(&token, &site.ring, site.clock.now()).unwrap().sub
+    AdmissionToken::verify(&token, &site.ring, site.clock.now()).unwrap()
 }
 
 async fn figures(house: &House) -> Value {
@@ -171,4 +178,54 @@ async fn a_clock_that_is_set_ends_no_turn_and_admits_nobody() {
         site.clock.advance_ms(1_000);
         house.until_serving(before + 10).await;
     }
+}
+
+async fn holds_that_ran_out_use_the_right_up(backend: Backend) {
+    let mut strict = sale();
+    strict.abandoned_holds_limit = Some(2);
+    let site = Site::open(backend, strict, before_opening()).await;
+    let house = site.start("p1");
+    let tickets = lined_up(&house, 3).await;
+    site.set_after_opening(0);
+    house.until_serving(3).await;
+    let token = admission(&site, &house, &tickets[0]).await;
+    redeem(&site, &house, &tickets[1]).await;
+    let abandoned = |holds, admitted_at| Some(Abandoned { admitted_at, holds });
+    site.tell_with(EventKind::Released, token.sub, abandoned(1, token.iat));
+    site.tell_with(EventKind::Released, token.sub, abandoned(2, token.iat - 5));
+    until_bound(&house, "line", 2, 1).await;
+    assert_eq!(
+        house.status(&tickets[0]).await["state"],
+        "admitted",
+        "one may run out, and older ones are over"
+    );
+    site.tell_with(EventKind::Released, token.sub, abandoned(2, token.iat));
+    let missed = house.until_state(&tickets[0], "turn_missed").await;
+    assert_eq!(missed["number"], 1);
+    assert_eq!(house.with_ticket("admit", &tickets[0]).await.refusal(), (410, "turn_missed".into()));
+    until_bound(&house, "line", 1, 1).await;
+    let again = house.with_ticket("enter", &tickets[0]).await;
+    assert_eq!(again.status, StatusCode::CREATED, "a new place, at the end");
+    let ticket = again.json()["ticket"].as_str().unwrap().to_owned();
+    assert_eq!(house.until_numbered(&ticket).await, 4);
+    site.set_after_opening(5);
+    house.until_serving(4).await;
+    let fresh = admission(&site, &house, &ticket).await;
+    assert!(fresh.iat > token.iat && fresh.jti != token.jti);
+    // The log may say it again; the new right is not the one that was used up.
+    site.tell_with(EventKind::Released, token.sub, abandoned(2, token.iat));
+    site.tell_with(EventKind::Committed, fresh.sub, None);
+    until_bound(&house, "line", 1, 1).await;
+    assert_eq!(house.status(&ticket).await["state"], "admitted");
+    assert_eq!(house.status(&tickets[1]).await["state"], "admitted", "nobody else lost theirs");
+}
+
+#[tokio::test]
+async fn holds_that_ran_out_use_the_right_up_on_sqlite() {
+    holds_that_ran_out_use_the_right_up(Backend::Sqlite).await;
+}
+
+#[tokio::test]
+async fn holds_that_ran_out_use_the_right_up_on_redis() {
+    holds_that_ran_out_use_the_right_up(Backend::Redis).await;
 }

@@ -14,7 +14,7 @@ use lockgate_shared::{
     catalog::{Catalog, MemoryCatalog},
     clock::{Clock as _, Timestamp},
     edge::layers::guard,
-    events::{Batch, Event, EventKind, EventLog},
+    events::{Abandoned, Batch, Event, EventKind, EventLog},
     gate::{AUDIENCE, GateClient, ItemStock, StockSnapshot},
     ids::{AccountHash, ClaimId, SaleId},
     keys::KeyRing,
@@ -27,8 +27,8 @@ use lockgate_shared::{
 use lockgate_waiting_room::{
     App, AppParts, operator_router, router, run,
     store::{
-        Advanced, Departure, Entered, Entry, LINE_SQLITE, LaneReport, LaneView, LogsRead, Move, Recorded,
-        Redeemed, Redemption, RedisStore, Seat, SqliteStore, Store,
+        Advanced, Allowed, Departure, EnterAnswer, Entry, Forfeit, LINE_SQLITE, LaneReport, LaneView, Listed,
+        LogsRead, Move, Recorded, Redeemed, Redemption, RedisStore, Renewal, Right, Seat, SqliteStore, Store,
     },
 };
 use serde_json::{Value, json};
@@ -64,8 +64,11 @@ impl Store for Watched {
         entries: &[Entry],
         view: LaneView,
         now: Timestamp,
-    ) -> Result<Vec<Entered>, StoreError> {
+    ) -> Result<Vec<EnterAnswer>, StoreError> {
         self.count().enter(sale, lane, entries, view, now).await
+    }
+    async fn allow(&self, sale: &SaleId, lane: u16, listed: &[Listed]) -> Result<Allowed, StoreError> {
+        self.inner.allow(sale, lane, listed).await
     }
     async fn redeem(
         &self,
@@ -89,6 +92,12 @@ impl Store for Watched {
     }
     async fn conclude(&self, sale: &SaleId, lane: u16, accounts: &[AccountHash]) -> Result<u64, StoreError> {
         self.inner.conclude(sale, lane, accounts).await
+    }
+    async fn forfeit(&self, sale: &SaleId, lane: u16, forfeits: &[Forfeit]) -> Result<u64, StoreError> {
+        self.inner.forfeit(sale, lane, forfeits).await
+    }
+    async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
+        self.count().renew(sale, lane, renewal).await
     }
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {
         let mut reports = self.inner.survey(sale, read, now).await;
@@ -315,6 +324,11 @@ impl Site {
 
     /// Says that the gate did this for the owner of a token, twice, as it may.
     pub(crate) fn tell(&self, kind: EventKind, account: AccountHash) {
+        self.tell_with(kind, account, None);
+    }
+
+    /// The same, with what the account has abandoned.
+    pub(crate) fn tell_with(&self, kind: EventKind, account: AccountHash, abandoned: Option<Abandoned>) {
         let sale: SaleId = "phone-drop".parse().unwrap();
         let now = self.clock.now();
         for id in ["1-1", "1-2"] {
@@ -328,6 +342,7 @@ impl Site {
                 claimed_at: now,
                 deadline: now,
                 memo: String::new(),
+                abandoned,
             };
             self.events.0.lock().unwrap().push(event);
         }

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod active;
+mod allowlist;
 mod cost;
+mod eligible;
 mod house;
 mod journeys;
 mod lottery;
@@ -11,3 +13,4 @@ mod operators;
 mod pages;
 mod processes;
 mod refusals;
+mod renewal;

@@ -1,7 +1,7 @@
 //! Operators see and change sales.
 
 use http::StatusCode;
-use lockgate_shared::testing::eventually;
+use lockgate_shared::{sale::QueueingMethod, testing::eventually};
 use serde_json::{Value, json};
 
 use crate::house::{Backend, House, OPERATOR, Site, VIEWER, before_opening, sale, sale_for_customers};
@@ -30,10 +30,11 @@ async fn keys_and_roles_are_asked_for() {
         assert_eq!(house.get(&path, &[("authorization", "Bearer x")]).await.refusal().0, 401);
         assert_eq!(house.get(&path, &[("authorization", &viewer)]).await.status, StatusCode::OK);
     }
-    let mut acts: Vec<(&str, String)> = ["pause", "resume", "close", "revoke", "message", "draw"]
-        .iter()
-        .map(|verb| ("POST", format!("/operator/v1/sales/phone-drop/{verb}")))
-        .collect();
+    let mut acts: Vec<(&str, String)> =
+        ["pause", "resume", "close", "revoke", "message", "draw", "allowlist", "release"]
+            .iter()
+            .map(|verb| ("POST", format!("/operator/v1/sales/phone-drop/{verb}")))
+            .collect();
     acts.push(("PATCH", "/operator/v1/sales/phone-drop/admission".into()));
     acts.push(("PUT", "/operator/v1/sales/phone-drop".into()));
     for (method, path) in acts {
@@ -122,6 +123,34 @@ async fn l6_no_answer_names_a_bound_that_contradicts_it() {
         let said = resumed["admission"].get("bound_by");
         assert!(said.is_none_or(|bound| bound != "pause"), "{resumed}");
         eventually("the line goes on", 10, async || bound().await == "line").await;
+    }
+}
+
+#[tokio::test]
+async fn p4_the_opening_stands_once_it_has_passed() {
+    for method in [QueueingMethod::Fifo, QueueingMethod::Lottery] {
+        let mut definition = sale();
+        definition.queueing_method = method;
+        let site = Site::open(Backend::Sqlite, definition.clone(), before_opening()).await;
+        let house = site.start("p1");
+        let mut later = definition.clone();
+        later.opens_at = later.opens_at.plus_seconds(30);
+        let later = serde_json::to_value(&later).unwrap();
+        let moved = put(&house, &later, Some("\"1\"")).await;
+        assert_eq!(moved.status, StatusCode::OK, "before it has come: {moved:?}");
+        site.set_after_opening(31);
+        eventually("it has opened", 5, async || house.board().await["phase"] != "doors_open").await;
+        let refused = put(&house, &serde_json::to_value(&definition).unwrap(), Some("\"2\"")).await;
+        assert_eq!(refused.refusal(), (422, "invalid_sale".into()));
+        assert_eq!(refused.json()["problems"][0]["key"], "opens_at");
+        let dry = "/operator/v1/sales/phone-drop?dry_run=true";
+        let bearer = format!("Bearer {OPERATOR}");
+        let headers = [("authorization", bearer.as_str()), ("if-match", "\"2\"")];
+        let mut renamed = later.clone();
+        renamed["name"] = "Renamed".into();
+        let rehearsed = house.call("PUT", dry, &renamed, &headers).await;
+        assert_eq!((rehearsed.status, &rehearsed.json()["name"]), (StatusCode::OK, &json!("Renamed")));
+        assert_eq!(house.operate("GET", "", &json!({})).await.header("etag"), "\"2\"", "nothing was changed");
     }
 }
 

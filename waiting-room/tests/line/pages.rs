@@ -158,5 +158,6 @@ async fn a_sale_for_customers_asks_for_their_pass() {
     assert!(page.text.contains("name=\"eligibility\""));
     let refused = house.post_form("/sale/phone-drop/enter", "eligibility=x.y.z", &[BROWSER]).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    assert!(refused.text.contains("role=\"alert\"") && refused.text.contains("name=\"eligibility\""));
     assert!(refused.text.contains("not_eligible") && refused.header("content-type").starts_with("text/html"));
 }

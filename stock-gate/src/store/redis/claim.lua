@@ -1,14 +1,17 @@
 #!lua
 -- Takes units of one item, all or none, in one step: replay, limits, unit numbers, hold, event.
--- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned
+-- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: 1 claim, 2 account, 3 item, 4 quantity, 5 hold_seconds, 6 per_account_limit, 7 total_limit or '',
---   8 '' or the refusal ('not_open', 'revoked'), 9 memo
+--   8 '' or the refusal ('not_open', 'revoked'), 9 memo, 10 when the claim's admission was given (seconds),
+--   11 holds an admission may let run out, or ''
 -- Output: {'held', record, '1' if the claim was made before else '0'} | {'sold_out', '1' if units may return else '0'}
---   | {'limit_reached', limit, taken} | {'not_open'} | {'revoked'} | {'no_such_item'}
+--   | {'limit_reached', limit, taken} | {'line_up_again', holds abandoned} | {'not_open'} | {'revoked'} | {'no_such_item'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
+-- abandoned holds account -> "<when its admission was given> <holds that ran out under it>", and while its hold is live
+--   claim -> when its admission was given.
 -- A record is state|account|item|units|claimed_at|deadline|memo, times in microseconds.
 
-local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset'}
+local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
 local found = {}
 for index, kind in ipairs(kinds) do
     found[index] = redis.call('TYPE', KEYS[index]).ok
@@ -75,6 +78,17 @@ local total_limit = tonumber(ARGV[7])
 if total_limit and total_limit - sale.total < quantity then
     return {'sold_out', sale.held > 0 and '1' or '0'}
 end
+local abandoned_limit = tonumber(ARGV[11])
+if abandoned_limit then
+    local known = redis.call('HGET', KEYS[7], account)
+    local admitted_at, abandoned = string.match(known or '0 0', '^(%-?%d+) (%d+)$')
+    if not admitted_at then
+        return {'suspect', 'what an account has abandoned cannot be read'}
+    end
+    if admitted_at == ARGV[10] and tonumber(abandoned) >= abandoned_limit then
+        return {'line_up_again', abandoned}
+    end
+end
 local listed = redis.call('HGET', KEYS[4], account)
 local taken = tonumber(listed or '0')
 if not taken then
@@ -115,5 +129,8 @@ if #returned > 0 then
 end
 redis.call('HSET', KEYS[4], account, taken + quantity)
 redis.call('HSET', KEYS[2], claim, record)
+if abandoned_limit then
+    redis.call('HSET', KEYS[7], claim, ARGV[10])
+end
 redis.call('ZADD', KEYS[3], deadline, claim)
 return {'held', record, '0'}

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Marks a hold sold. Allowed when memory is full: a paid unit must never come back for want of a few bytes.
--- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned
+-- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: 1 claim
 -- Output: {'committed'} | {'released'} | {'no_such_claim'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 
-local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset'}
+local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
 for index, kind in ipairs(kinds) do
     local found = redis.call('TYPE', KEYS[index]).ok
     if found ~= kind and found ~= 'none' then
@@ -48,4 +48,5 @@ redis.call('HSET', KEYS[1], 'due', due - (state == 'held' and 1 or 0), 'held', h
     'held:' .. item, item_held - count, 'sold:' .. item, sold + count)
 redis.call('HSET', KEYS[2], ARGV[1], 'committed' .. string.sub(record, #state + 1))
 redis.call('ZREM', KEYS[3], ARGV[1])
+redis.call('HDEL', KEYS[7], ARGV[1])
 return {'committed'}

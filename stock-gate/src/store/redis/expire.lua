@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- Marks due holds as expiring, earliest deadline first; their units stay held. Allowed when memory is full: it is the
 -- first step towards room.
--- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned
+-- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: 1 most holds to mark
 -- Output: {'expired', claim, claim, ...}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 
-local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset'}
+local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
 for index, kind in ipairs(kinds) do
     local found = redis.call('TYPE', KEYS[index]).ok
     if found ~= kind and found ~= 'none' then

@@ -75,7 +75,7 @@ async fn every_ending(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 
 
 #[tokio::test]
 async fn h5_a_key_of_another_type_stops_every_verb_before_its_first_write() {
-    for broken in KEYS {
+    for broken in KEYS.into_iter().chain(["abandoned"]) {
         let bench = Bench::redis().await;
         let sale = running(&bench).await;
         say(&bench, &["DEL", &key(broken)]).await;
@@ -111,6 +111,25 @@ async fn h5_unreadable_fields_and_records_stop_a_verb_before_its_first_write() {
         assert_eq!(answer.unwrap_err().effect, Effect::None);
     }
     assert_eq!(everything(&bench).await, before);
+}
+
+#[tokio::test]
+async fn h5_an_unreadable_count_of_abandoned_holds_stops_a_verb_before_its_first_write() {
+    let bench = Bench::redis().await;
+    let sale = running(&bench).await;
+    let mut strict = Claim { hold_seconds: 0, ..claim(5) };
+    strict.limits.abandoned_holds = Some(1);
+    let account = take(&bench, &sale, &strict).await.account.to_string();
+    bench.store.expire(&sale, 10).await.unwrap();
+    say(&bench, &["HSET", &key("abandoned"), &account, "nonsense"]).await;
+    strict.request.claim = claim_id(6);
+    let before = everything(&bench).await;
+    assert_eq!(bench.store.claim(&sale, &strict).await.unwrap_err().effect, Effect::None);
+    assert_eq!(bench.store.release(&sale, claim_id(5)).await.unwrap_err().effect, Effect::None);
+    assert_eq!(everything(&bench).await, before);
+    say(&bench, &["HDEL", &key("abandoned"), &account]).await;
+    assert_eq!(bench.store.release(&sale, claim_id(5)).await.unwrap(), ReleaseAnswer::Released);
+    assert_eq!(bench.store.claim(&sale, &strict).await.unwrap(), ClaimAnswer::LineUpAgain { abandoned: 1 });
 }
 
 #[tokio::test]

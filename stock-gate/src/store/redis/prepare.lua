@@ -1,6 +1,6 @@
 #!lua
 -- Puts a sale's stock there, once.
--- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned
+-- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: item, units, item, units, ... in the order of the sale file
 -- Output: {'fresh'} | {'already'}
 --   | {'suspect', why}: something is left of an earlier stock; nothing was written
@@ -11,7 +11,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
     end
     return {'already'}
 end
-for index = 2, 6 do
+for index = 2, 7 do
     local kind = redis.call('TYPE', KEYS[index]).ok
     -- Readers may have made the event stream before its first event.
     local is_empty = kind == 'none' or (index == 5 and kind == 'stream' and redis.call('XLEN', KEYS[5]) == 0)

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Gives a hold's units back. Allowed when memory is full: it is how room comes back.
--- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned
+-- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: 1 claim
 -- Output: {'released'} | {'committed'} | {'no_such_claim'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 
-local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset'}
+local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
 for index, kind in ipairs(kinds) do
     local found = redis.call('TYPE', KEYS[index]).ok
     if found ~= kind and found ~= 'none' then
@@ -47,6 +47,21 @@ for unit in string.gmatch(units, '%d+') do
     returned[#returned + 1] = string.format('%.0f', place * 4294967296 + tonumber(unit))
     returned[#returned + 1] = item .. ':' .. unit
 end
+-- A hold that ran out was abandoned by the admission it was claimed under; each admission counts for itself, and a
+-- later one than the hold's makes it count no more.
+local abandoned = nil
+local admitted_at = redis.call('HGET', KEYS[7], ARGV[1])
+if admitted_at and state == 'expiring' then
+    local known_at, known = string.match(redis.call('HGET', KEYS[7], account) or '', '^(%-?%d+) (%d+)$')
+    if not tonumber(admitted_at) or (not known_at and redis.call('HEXISTS', KEYS[7], account) == 1) then
+        return {'suspect', 'what an account has abandoned cannot be read'}
+    end
+    if known_at == admitted_at then
+        abandoned = string.format('%s %.0f', admitted_at, tonumber(known) + 1)
+    elseif not known_at or tonumber(known_at) < tonumber(admitted_at) then
+        abandoned = admitted_at .. ' 1'
+    end
+end
 local count = #returned / 2
 local live = tonumber(redis.call('HGET', KEYS[4], account) or '')
 if not live or live < count or item_held < count or held < count or total < count then
@@ -55,7 +70,11 @@ end
 
 -- The event goes first: it is the one write that can still be refused, when the stream's ids are used up.
 redis.call('XADD', KEYS[5], '*', 'kind', 'released', 'claim', ARGV[1], 'account', account, 'item', item,
-    'units', units, 'claimed_at', claimed_at, 'deadline', deadline, 'memo', memo)
+    'units', units, 'claimed_at', claimed_at, 'deadline', deadline, 'memo', memo, 'abandoned', abandoned or '')
+if abandoned then
+    redis.call('HSET', KEYS[7], account, abandoned)
+end
+redis.call('HDEL', KEYS[7], ARGV[1])
 redis.call('HSET', KEYS[1], 'due', due - (state == 'held' and 1 or 0), 'total', total - count,
     'held', held - count, 'available:' .. item, available + count, 'held:' .. item, item_held - count)
 redis.call('ZADD', KEYS[6], unpack(returned))

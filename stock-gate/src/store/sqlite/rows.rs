@@ -2,7 +2,7 @@
 
 use lockgate_shared::{
     clock::Timestamp,
-    events::{self, EventKind, units_from_text, units_to_text},
+    events::{self, Abandoned, EventKind, units_from_text, units_to_text},
     gate::{Hold, HoldState},
     ids::{AccountHash, ClaimId, ItemId, SaleId},
 };
@@ -76,7 +76,7 @@ pub(super) fn standing(db: &Connection, sale: &SaleId, account: &AccountHash) ->
     let (total, held) = db
         .prepare_cached("SELECT sum(held + sold), sum(held) FROM stock_items WHERE sale = ?1")?
         .query_row([sale.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(Standing { total, held, account: live(db, sale, account)? })
+    Ok(Standing { total, held, account: live(db, sale, account)?, abandoned: 0 })
 }
 
 pub(super) fn live(db: &Connection, sale: &SaleId, account: &AccountHash) -> rusqlite::Result<u32> {
@@ -149,8 +149,14 @@ pub(super) fn set_state(
         .map(drop)
 }
 
-pub(super) fn append(db: &Connection, sale: &SaleId, kind: EventKind, hold: &Hold) -> rusqlite::Result<()> {
-    events::sqlite::append(db, sale, kind, &store::event(kind, hold))
+pub(super) fn append(
+    db: &Connection,
+    sale: &SaleId,
+    kind: EventKind,
+    hold: &Hold,
+    abandoned: Option<Abandoned>,
+) -> rusqlite::Result<()> {
+    events::sqlite::append(db, sale, kind, &store::event(kind, hold, abandoned))
 }
 
 pub(super) fn find(db: &Connection, sale: &SaleId, claim: ClaimId) -> rusqlite::Result<Option<Hold>> {
