@@ -46,6 +46,9 @@ pub enum Refusal {
     /// The place was given up.
     #[error("the place was given up")]
     Left,
+    /// The ticket's account asks too often.
+    #[error("the account asks too often; again in {0} s")]
+    TooOften(u32),
     /// The store broke.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -7,6 +7,7 @@ use http::{HeaderMap, Request, StatusCode, header};
 use lockgate_shared::{
     catalog::StoredSale,
     credentials,
+    edge::rate_limit::refuse_crowded,
     problem::Problem,
     request::{BodyKind, SalePath},
     sale::EntryRule,
@@ -40,6 +41,7 @@ pub(super) async fn enter(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let sale = app.sale(&id)?;
+    refuse_crowded(request.extensions())?;
     let (eligibility, kind, headers) = read_entry(&sale, request).await?;
     let cookie = credentials::ticket_cookie(&id);
     let ticket = match credentials::bearer(&headers)? {

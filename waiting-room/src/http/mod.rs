@@ -20,6 +20,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use lockgate_shared::{
     credentials,
+    edge::rate_limit::account_rate_limited,
     ids::SaleId,
     negotiate::accepts_gzip,
     problem::Problem,
@@ -114,6 +115,7 @@ impl From<Refusal> for Problem {
             Refusal::Left => {
                 Self::gone("left", "This place was given up. Enter again for a new place at the end.")
             }
+            Refusal::TooOften(seconds) => account_rate_limited(seconds),
             Refusal::Store(error) => error.into(),
             Refusal::Signing => Self::internal(),
         }
