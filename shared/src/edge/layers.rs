@@ -245,6 +245,60 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn browsers_of_a_shop_on_https_are_told_to_stay_there() {
+        let answer = async |edge: Edge| {
+            let router = guard_by(Arc::new(edge), Router::new().route("/", get(|| async { "ok" })));
+            router.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap()
+        };
+        let plain = answer(Edge::default()).await;
+        assert!(!plain.headers().contains_key(header::STRICT_TRANSPORT_SECURITY));
+        let policy = plain.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
+        assert!(policy.contains("default-src 'none'") && policy.contains("worker-src 'self'"), "{policy}");
+        assert!(plain.headers()["x-request-id"].len() == 32);
+        let settings = crate::edge::EdgeSettings { is_https: true, ..Default::default() };
+        let https = answer(Edge::new(settings, Arc::default())).await;
+        assert_eq!(https.headers()[header::STRICT_TRANSPORT_SECURITY], "max-age=31536000");
+    }
+
+    #[tokio::test]
+    async fn f3_work_above_the_bound_is_shed_with_times_apart() {
+        let settings = crate::edge::EdgeSettings { in_flight_max: 1, ..Default::default() };
+        let (begun, mut has_begun) = tokio::sync::mpsc::channel::<()>(1);
+        let (release, released) = tokio::sync::watch::channel(false);
+        let slow = axum::routing::post(move || {
+            let (begun, mut released) = (begun.clone(), released.clone());
+            async move {
+                begun.send(()).await.unwrap();
+                released.wait_for(|go| *go).await.unwrap();
+                "done"
+            }
+        });
+        let router = guard_by(
+            Arc::new(Edge::new(settings, Arc::default())),
+            Router::new().route("/sale/{sale}/enter", slow).route("/healthz", get(|| async { "alive" })),
+        );
+        let ask = |method: &str, path: &str| {
+            let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+            router.clone().oneshot(request)
+        };
+        let first = tokio::spawn(ask("POST", "/sale/a/enter"));
+        has_begun.recv().await.unwrap();
+        let mut told = std::collections::BTreeSet::new();
+        for _ in 0..60 {
+            let shed = ask("POST", "/sale/a/enter").await.unwrap();
+            assert_eq!(shed.status(), StatusCode::SERVICE_UNAVAILABLE);
+            told.insert(shed.headers()[header::RETRY_AFTER].to_str().unwrap().parse::<u32>().unwrap());
+        }
+        assert!(told.len() >= 3 && told.first() >= Some(&2), "{told:?}");
+        assert_eq!(ask("GET", "/healthz").await.unwrap().status(), StatusCode::OK);
+        release.send(true).unwrap();
+        assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+        let next = tokio::spawn(ask("POST", "/sale/a/enter"));
+        has_begun.recv().await.unwrap();
+        assert_eq!(next.await.unwrap().unwrap().status(), StatusCode::OK, "room again");
+    }
+
+    #[tokio::test]
     async fn a_panic_is_a_500_problem_and_tells_nothing() {
         let (status, kind, body) = call("/breaks", "*/*").await;
         assert_eq!((status, kind.as_str()), (StatusCode::INTERNAL_SERVER_ERROR, "application/problem+json"));
