@@ -248,6 +248,8 @@ fn apply_file(config: &mut Config, name: &str, text: &str, problems: &mut Vec<Co
             toml::Value::Array(members) if is_list(&key) && members.iter().all(toml::Value::is_str) => {
                 members.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>().join(",")
             }
+            // Whatever it holds, its name is what is wrong.
+            _ if !settings().any(|setting| setting.key == key) => String::new(),
             _ => {
                 problems.push(ConfigProblem {
                     place: name.to_owned(),

@@ -140,9 +140,9 @@ async fn serve(
     let (stop, stopped) = watch::channel(false);
     // Signals are taken before anything is served, so that none in between is lost.
     let signals = tokio::spawn(wait_for_signal());
-    let listener = bind(config.listen).await?;
+    let listener = bind(config.listen)?;
     let operator_listener = match config.operator_listen {
-        Some(address) => Some(bind(address).await?),
+        Some(address) => Some(bind(address)?),
         None => None,
     };
     let listen = listener.local_addr().map_err(Failure::running)?;
@@ -367,8 +367,8 @@ async fn wait_for_signal() {
     tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    edge::serve::bind(address).map_err(|error| {
         Failure::running(format!(
             "cannot listen on {address} ({error}); free the port or give --listen another"
         ))

@@ -368,6 +368,10 @@ async fn f4_slow_bodies_giant_bodies_and_half_open_connections_leave_others_alon
             Err(error) => assert!(!error.is_timeout(), "{error}"),
         }
     }
+    let large =
+        stand.client.post(stand.lockgate.url("/sale/one/enter")).header("content-type", "application/json");
+    let refused = Stand::code(large.body(vec![b' '; 200_000])).await;
+    assert_eq!(refused, (413, "too_large".into()), "whoever sends a little too much can read why");
     for _ in 0..20 {
         assert_eq!(stand.enter("192.0.2.1").await, StatusCode::CREATED, "slow bodies take nobody's place");
     }

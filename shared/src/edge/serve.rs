@@ -4,7 +4,7 @@
 //! `axum::serve` sets no limit on how long a client may take over its headers; this loop does. The same limit ends
 //! connections that are kept open and say nothing: hyper's clock for a head runs from the end of the answer before it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use http::Request;
@@ -15,15 +15,30 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     sync::{Semaphore, watch},
 };
 use tower::ServiceExt as _;
 
 use super::{client::Caller, policy::Edge, stall::Stalling};
 use crate::limits::{
-    CONNECTIONS_MAX, DRAIN_SECONDS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS_MAX, HEADERS_MAX, WRITE_SECONDS_MAX,
+    BACKLOG_MAX, CONNECTIONS_MAX, DRAIN_SECONDS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS_MAX, HEADERS_MAX,
+    SEND_BUFFER_BYTES, WRITE_SECONDS_MAX,
 };
+
+/// A listener on `address` whose connections leave little in the kernel: by itself it would keep megabytes for each
+/// client that does not read.
+///
+/// # Errors
+/// The address cannot be had.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG_MAX)
+}
 
 /// As [`serve_by`], with the default bounds.
 ///
