@@ -45,7 +45,22 @@ pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// Most connections one listener serves at a time.
 pub const CONNECTIONS_MAX: usize = 20_000;
-/// Longest a client may take to send the head of a request.
+/// Most connections of one client network (an IPv4 address) without a setting; fewer than all, so that one network
+/// cannot shut the others out.
+pub const CONNECTIONS_PER_NETWORK_MAX: u32 = 10_000;
+/// Most requests of one class of work that a process does at a time without a setting.
+pub const IN_FLIGHT_MAX: usize = 2_000;
+/// Answers that one connection may leave untaken in the kernel, in bytes (which doubles it for its own accounts).
+pub const SEND_BUFFER_BYTES: u32 = 64 * 1024;
+/// Connections that may wait to be accepted: what an outage's end brings in one moment.
+pub const BACKLOG_MAX: u32 = 4_096;
+/// Most of a refused body that is still taken, in bytes, so that the refusal is read and not lost to a reset.
+pub const LINGER_BYTES_MAX: usize = 256 * 1024;
+/// Longest a closing connection is kept for that.
+pub const LINGER_SECONDS_MAX: u64 = 2;
+/// Longest a client may take to take an answer that was written.
+pub const WRITE_SECONDS_MAX: u64 = 20;
+/// Longest a client may take to send the head of a request, counted from the end of the answer before it.
 pub const HEAD_SECONDS_MAX: u64 = 10;
 /// Longest a client may take to send a request body.
 pub const BODY_SECONDS_MAX: u64 = 10;
@@ -99,6 +114,9 @@ const _: () = assert!(CREDENTIAL_BYTES_MAX * 4 <= HEAD_BYTES_MAX, "two credentia
 const _: () = assert!(BODY_BYTES_MAX < SALE_FILE_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MIN < CODE_BYTES_MAX && CODE_BYTES_MAX + EMAIL_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(WRITE_BATCH_MAX <= WRITE_QUEUE_MAX);
+const _: () = assert!((CONNECTIONS_PER_NETWORK_MAX as usize) < CONNECTIONS_MAX);
+const _: () = assert!(LINGER_BYTES_MAX > BODY_BYTES_MAX);
+const _: () = assert!(IN_FLIGHT_MAX < WRITE_QUEUE_MAX, "work is shed before a store's queue is full");
 const _: () = assert!(STORE_CALL_MS_MAX < REQUEST_SECONDS_MAX * 1_000);
 const _: () = assert!(ENTRY_KEY_BYTES_MIN < IDEMPOTENCY_KEY_BYTES_MAX);
 const _: () = assert!(EMAIL_BYTES_MAX + MESSAGE_BYTES_MAX < BODY_BYTES_MAX);

@@ -93,7 +93,8 @@ impl Problem {
     /// Logs the internal cause; the body stays as it is.
     #[must_use]
     pub fn caused_by(self, cause: &dyn std::fmt::Display) -> Self {
-        tracing::warn!(code = self.code, status = self.status.as_u16(), %cause, "request refused");
+        let request = crate::edge::request_id::current();
+        tracing::warn!(code = self.code, status = self.status.as_u16(), request, %cause, "request refused");
         self
     }
 
@@ -106,6 +107,9 @@ impl Problem {
         body.insert("status".into(), self.status.as_u16().into());
         body.insert("code".into(), self.code.into());
         body.insert("detail".into(), self.detail.clone().into());
+        if let Some(id) = crate::edge::request_id::current() {
+            body.insert("request_id".into(), id.into());
+        }
         Value::Object(body).to_string()
     }
 }

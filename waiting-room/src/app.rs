@@ -9,6 +9,7 @@ use lockgate_shared::{
     admission_token::{Admission, AdmissionToken},
     catalog::{Catalog, StoredSale},
     clock::{Clock, Timestamp},
+    edge::{rate_limit::AccountLimit, settings::ACCOUNT_LIMIT},
     events::EventLog,
     gate::GateClient,
     ids::{AccountHash, SaleId},
@@ -73,6 +74,7 @@ pub struct App {
     environment: Environment,
     pub(crate) calls: Calls,
     live: ArcSwap<HashMap<SaleId, Arc<LiveSale>>>,
+    accounts: Arc<AccountLimit>,
 }
 
 /// The ticket somebody shows.
@@ -124,8 +126,14 @@ impl App {
     /// The waiting room, reading eligibility secrets from `environment`.
     #[must_use]
     pub fn with_environment(parts: AppParts, environment: Environment) -> Self {
-        let live = ArcSwap::default();
-        Self { parts, environment, calls: Calls::default(), live }
+        let accounts = Arc::new(AccountLimit::new(Some(ACCOUNT_LIMIT)));
+        Self { parts, environment, calls: Calls::default(), live: ArcSwap::default(), accounts }
+    }
+
+    /// The same, holding each account to `accounts`, which others may share.
+    #[must_use]
+    pub fn with_account_limit(self, accounts: Arc<AccountLimit>) -> Self {
+        Self { accounts, ..self }
     }
 
     /// Whether the store answers, and every line was read.
@@ -325,6 +333,7 @@ impl App {
     /// Why there is no token, or not yet.
     pub async fn redeem(&self, sale: &Arc<StoredSale>, ticket: &str) -> Result<Admitted, Refusal> {
         let ticket = self.ticket(sale, ticket)?;
+        self.accounts.take(ticket.account).map_err(Refusal::TooOften)?;
         let now = self.parts.clock.now();
         let live = self.live(sale);
         let snapshot = known(&live)?;
@@ -392,6 +401,7 @@ impl App {
     /// The ticket is none, or the store broke.
     pub async fn leave(&self, sale: &Arc<StoredSale>, ticket: &str) -> Result<(), Refusal> {
         let ticket = self.ticket(sale, ticket)?;
+        self.accounts.take(ticket.account).map_err(Refusal::TooOften)?;
         let live = self.live(sale);
         if live.has_left(ticket.lane, ticket.seq) {
             return Ok(());

@@ -58,6 +58,9 @@ pub enum Refusal {
     /// This process has just started and has not read the line yet.
     #[error("the line is being read")]
     Starting,
+    /// The ticket's account asks too often.
+    #[error("the account asks too often; again in {0} s")]
+    TooOften(u32),
     /// The store broke.
     #[error(transparent)]
     Store(#[from] StoreError),

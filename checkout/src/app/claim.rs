@@ -3,6 +3,7 @@
 use lockgate_shared::{
     admission_token::AdmissionToken,
     catalog::StoredSale,
+    edge::rate_limit::account_rate_limited,
     gate::{ClaimAnswer, ClaimRequest, Hold},
     ids::SaleId,
     problem::Problem,
@@ -40,6 +41,7 @@ impl App {
         key: &str,
         wish: &Wish,
     ) -> Result<Claimed, Problem> {
+        self.accounts.take(token.sub).map_err(account_rate_limited)?;
         let definition = &sale.definition;
         let item = definition.item(&wish.item).ok_or_else(refusals::no_such_item)?;
         let now = self.clock.now();

@@ -14,6 +14,7 @@ use std::{sync::Arc, time::Duration};
 use lockgate_shared::{
     catalog::Catalog,
     clock::{Clock, Timestamp},
+    edge::{rate_limit::AccountLimit, settings::ACCOUNT_LIMIT},
     events::EventLog,
     gate::GateClient,
     ids::{AccountHash, ClaimId, SaleId},
@@ -76,6 +77,7 @@ pub struct App {
     pub(crate) process_id: String,
     pub(crate) access: OrderAccess,
     pub(crate) stock: StockView,
+    pub(crate) accounts: Arc<AccountLimit>,
     /// Orders were taken in.
     pub(crate) arrivals: Notify,
     /// A claim was won here.
@@ -116,6 +118,12 @@ impl App {
     /// Checkout over its parts. Spawn [`crate::run`] for its loops.
     #[must_use]
     pub fn new(parts: AppParts) -> Arc<Self> {
+        Self::with_account_limit(parts, Arc::new(AccountLimit::new(Some(ACCOUNT_LIMIT))))
+    }
+
+    /// The same, holding each account to `accounts`, which others may share.
+    #[must_use]
+    pub fn with_account_limit(parts: AppParts, accounts: Arc<AccountLimit>) -> Arc<Self> {
         Arc::new(Self {
             access: OrderAccess::new(Arc::clone(&parts.ring)),
             catalog: parts.catalog,
@@ -129,6 +137,7 @@ impl App {
             operator_keys: parts.operator_keys,
             process_id: parts.process_id,
             stock: StockView::default(),
+            accounts,
             arrivals: Notify::new(),
             claimed: Notify::new(),
             work: Notify::new(),

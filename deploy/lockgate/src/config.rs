@@ -3,9 +3,14 @@
 //! Every problem is reported at once, with where it stands, its value and what to do. A misspelt key is a problem,
 //! never a silent default.
 
+mod edge;
+
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
-use lockgate_shared::operator::OPERATOR_KEY_CHARS_MIN;
+use lockgate_shared::{
+    edge::{EdgeSettings, origin::OriginSecrets},
+    operator::OPERATOR_KEY_CHARS_MIN,
+};
 
 /// What one process runs with.
 #[derive(Clone, Debug)]
@@ -40,6 +45,10 @@ pub struct Config {
     pub log_json: bool,
     /// Which log lines are written, such as `info` or `lockgate_checkout=debug,info`.
     pub log_filter: String,
+    /// What the edge lets through; see [`Config::edge`].
+    edge: EdgeSettings,
+    /// The origin secret that will take the place of the present one.
+    origin_secrets_next: OriginSecrets,
 }
 
 /// Text that never appears in a log or a message: a key, or a URL that may hold a password.
@@ -84,15 +93,25 @@ struct Setting {
     key: &'static str,
     remedy: &'static str,
     secret: bool,
+    /// May be written as a list; read as its members with commas between.
+    is_list: bool,
     apply: Apply,
 }
 
 const fn setting(key: &'static str, remedy: &'static str, apply: Apply) -> Setting {
-    Setting { key, remedy, secret: false, apply }
+    Setting { key, remedy, secret: false, is_list: false, apply }
 }
 
 const fn secret(key: &'static str, remedy: &'static str, apply: Apply) -> Setting {
-    Setting { key, remedy, secret: true, apply }
+    Setting { key, remedy, secret: true, is_list: false, apply }
+}
+
+const fn list(key: &'static str, remedy: &'static str, apply: Apply) -> Setting {
+    Setting { key, remedy, secret: false, is_list: true, apply }
+}
+
+fn settings() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().chain(edge::SETTINGS)
 }
 
 const SETTINGS: &[Setting] = &[
@@ -170,6 +189,8 @@ impl Default for Config {
             webhook_url: None,
             log_json: false,
             log_filter: "info".into(),
+            edge: EdgeSettings::default(),
+            origin_secrets_next: OriginSecrets::default(),
         }
     }
 }
@@ -224,6 +245,11 @@ fn apply_file(config: &mut Config, name: &str, text: &str, problems: &mut Vec<Co
         let text = match value {
             toml::Value::String(text) => text,
             other @ (toml::Value::Integer(_) | toml::Value::Boolean(_)) => other.to_string(),
+            toml::Value::Array(members) if is_list(&key) && members.iter().all(toml::Value::is_str) => {
+                members.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>().join(",")
+            }
+            // Whatever it holds, its name is what is wrong.
+            _ if !settings().any(|setting| setting.key == key) => String::new(),
             _ => {
                 problems.push(ConfigProblem {
                     place: name.to_owned(),
@@ -236,6 +262,10 @@ fn apply_file(config: &mut Config, name: &str, text: &str, problems: &mut Vec<Co
         };
         apply(config, name, &key, &text, problems);
     }
+}
+
+fn is_list(key: &str) -> bool {
+    settings().any(|setting| setting.is_list && setting.key == key)
 }
 
 fn flatten(prefix: &str, table: &toml::Table) -> Vec<(String, toml::Value)> {
@@ -251,8 +281,8 @@ fn flatten(prefix: &str, table: &toml::Table) -> Vec<(String, toml::Value)> {
 }
 
 fn apply(config: &mut Config, place: &str, key: &str, value: &str, problems: &mut Vec<ConfigProblem>) {
-    let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
-        let nearest = SETTINGS.iter().min_by_key(|setting| distance(setting.key, key)).map_or("", |s| s.key);
+    let Some(setting) = settings().find(|setting| setting.key == key) else {
+        let nearest = settings().min_by_key(|setting| distance(setting.key, key)).map_or("", |s| s.key);
         problems.push(ConfigProblem {
             place: place.to_owned(),
             key: key.to_owned(),
@@ -377,6 +407,7 @@ mod tests {
 
     #[test]
     fn every_setting_accepts_a_documented_example() {
+        let secret = "s".repeat(32);
         let examples = [
             ("listen", "127.0.0.1:8080"),
             ("operator_listen", "127.0.0.1:8090"),
@@ -393,8 +424,21 @@ mod tests {
             ("gateway.webhook_url", "http://checkout:8080/payment/webhook"),
             ("log.format", "json"),
             ("log.filter", "info"),
+            ("edge.trusted_proxies", "10.0.0.0/8,fd00::/8"),
+            ("edge.forwarding_header", "forwarded"),
+            ("edge.unlimited_networks", ""),
+            ("edge.origin_secret", &secret),
+            ("edge.origin_secret_next", &secret),
+            ("edge.enter_limit", "200/s burst 10000"),
+            ("edge.turn_limit", "1000/s burst 20000"),
+            ("edge.checkout_limit", "500/s burst 10000"),
+            ("edge.pay_limit", "off"),
+            ("edge.callback_limit", "200/s burst 2000"),
+            ("edge.account_limit", "10/s burst 200"),
+            ("edge.connections_per_network_max", "10000"),
+            ("edge.in_flight_max", "2000"),
         ];
-        assert_eq!(examples.len(), SETTINGS.len());
+        assert_eq!(examples.len(), settings().count());
         let flags: Vec<(&str, String)> = examples.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
         let config = load(None, environment(&[]), &flags).unwrap();
         assert_eq!(config.public_url.as_deref(), Some("https://shop.example"));

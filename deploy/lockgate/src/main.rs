@@ -6,6 +6,7 @@
 //! | `serve.rs` | puts a process together: stores, services, listeners, stop |
 //! | `stores.rs` | which back end each service gets |
 //! | `operations.rs` | `/healthz`, `/readyz`, `/metrics` |
+//! | `networks.rs` | `/operator/v1/edge`: networks let through or refused |
 //! | `demo.rs` | the demo sale |
 //! | `print.rs` | what commands say |
 //! | `keys.rs`, `sale.rs`, `draw.rs`, `check.rs` | the commands of these names |
@@ -19,6 +20,7 @@ mod demo;
 mod draw;
 mod exit;
 mod keys;
+mod networks;
 mod operations;
 mod print;
 mod sale;

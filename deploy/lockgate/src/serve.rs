@@ -7,7 +7,7 @@ use lockgate_checkout::{self as checkout, Gateway, Simulated, simulated};
 use lockgate_shared::{
     catalog::{ApplyError, Catalog},
     clock::{Clock, SystemClock},
-    edge,
+    edge::{self, Edge},
     gate::{self, GateClient},
     ids::SaleId,
     keys::KeyRing,
@@ -30,7 +30,7 @@ use crate::{
     config::Config,
     demo,
     exit::Failure,
-    keys, operations,
+    keys, networks, operations,
     operations::Check,
     print,
     stores::{self, Stores},
@@ -79,6 +79,7 @@ struct Parts {
     public_url: String,
     listen: SocketAddr,
     process_id: String,
+    edge: Arc<Edge>,
 }
 
 /// The finished services: what they serve, what runs beside, what must answer before they are ready.
@@ -140,9 +141,9 @@ async fn serve(
     let (stop, stopped) = watch::channel(false);
     // Signals are taken before anything is served, so that none in between is lost.
     let signals = tokio::spawn(wait_for_signal());
-    let listener = bind(config.listen).await?;
+    let listener = bind(config.listen)?;
     let operator_listener = match config.operator_listen {
-        Some(address) => Some(bind(address).await?),
+        Some(address) => Some(bind(address)?),
         None => None,
     };
     let listen = listener.local_addr().map_err(Failure::running)?;
@@ -154,6 +155,7 @@ async fn serve(
         public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
         process_id: format!("{}-{:08x}", std::process::id(), rand::random::<u32>()),
         operator_keys: Arc::clone(&operator_keys),
+        edge: Arc::new(Edge::new(config.edge(), catalog.live_networks())),
         config,
         roles,
         stores,
@@ -164,10 +166,11 @@ async fn serve(
     };
     let mut services = assemble(&parts, &stopped)?;
     services.loops.spawn(upkeep(metrics.clone(), stopped.clone()));
+    services.loops.spawn(Arc::clone(&parts.edge).upkeep(stopped.clone()));
     let watcher = catalog.watch(Duration::from_millis(CATALOG_POLL_MS), stopped.clone());
 
-    let mut listeners =
-        listen_on(listener, operator_listener, &mut services, metrics, operator_keys, &stopped);
+    let serve = Listening { edge: Arc::clone(&parts.edge), metrics, operator_keys, stopped: stopped.clone() };
+    let mut listeners = serve.listen_on(listener, operator_listener, &mut services);
     announce(&parts, printed_key.as_deref());
     let broken = tokio::select! {
         _ = signals => None,
@@ -182,36 +185,56 @@ async fn serve(
     broken.map_or(Ok(()), |words| Err(Failure::running(words)))
 }
 
-/// Operators' routes stand on their own listener, or beside the shoppers' with `/metrics` behind a key.
-fn listen_on(
-    listener: TcpListener,
-    operator_listener: Option<TcpListener>,
-    services: &mut Services,
+/// What listeners are made of.
+struct Listening {
+    edge: Arc<Edge>,
     metrics: PrometheusHandle,
     operator_keys: Arc<OperatorKeys>,
-    stopped: &watch::Receiver<bool>,
-) -> JoinSet<std::io::Result<()>> {
-    let health = operations::health_router(std::mem::take(&mut services.checks));
-    let public = std::mem::take(&mut services.public).merge(health.clone());
-    let operator = std::mem::take(&mut services.operator);
-    let mut listeners = JoinSet::new();
-    let public = match operator_listener {
-        Some(own) => {
-            let operator = operator.merge(operations::metrics_router(metrics, None)).merge(health);
-            listeners.spawn(edge::serve::serve(own, edge::layers::guard(operator), stopped.clone()));
-            public
-        }
-        None => public.merge(operator).merge(operations::metrics_router(metrics, Some(operator_keys))),
-    };
-    listeners.spawn(edge::serve::serve(listener, edge::layers::guard(public), stopped.clone()));
-    listeners
+    stopped: watch::Receiver<bool>,
+}
+
+impl Listening {
+    /// Operators' routes stand on their own listener, or beside the shoppers' with `/metrics` behind a key.
+    fn listen_on(
+        self,
+        listener: TcpListener,
+        operator_listener: Option<TcpListener>,
+        services: &mut Services,
+    ) -> JoinSet<std::io::Result<()>> {
+        let health = operations::health_router(std::mem::take(&mut services.checks));
+        let public = std::mem::take(&mut services.public).merge(health.clone());
+        let operator = std::mem::take(&mut services.operator);
+        let mut listeners = JoinSet::new();
+        let public = match operator_listener {
+            Some(own) => {
+                let metrics = operations::metrics_router(self.metrics.clone(), None);
+                listeners.spawn(self.served(own, operator.merge(metrics).merge(health)));
+                public
+            }
+            None => {
+                let keys = Some(Arc::clone(&self.operator_keys));
+                public.merge(operator).merge(operations::metrics_router(self.metrics.clone(), keys))
+            }
+        };
+        listeners.spawn(self.served(listener, public));
+        listeners
+    }
+
+    fn served(
+        &self,
+        listener: TcpListener,
+        router: Router,
+    ) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
+        let router = edge::layers::guard_by(Arc::clone(&self.edge), router);
+        edge::serve::serve_by(Arc::clone(&self.edge), listener, router, self.stopped.clone())
+    }
 }
 
 fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, Failure> {
     let mut services = Services::default();
     let gate = gate_client(parts, &mut services, stopped)?;
     if parts.roles.waiting_room {
-        let app = Arc::new(waiting_room::App::new(waiting_room::AppParts {
+        let app = waiting_room::App::new(waiting_room::AppParts {
             catalog: Arc::clone(&parts.catalog),
             store: Arc::clone(&parts.stores.line),
             ring: Arc::clone(&parts.ring),
@@ -221,15 +244,18 @@ fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, 
             public_url: parts.public_url.clone(),
             operator_keys: Arc::clone(&parts.operator_keys),
             process_id: parts.process_id.clone(),
-        }));
+        });
+        let app = Arc::new(app.with_account_limit(parts.edge.accounts()));
         services.public = services.public.merge(waiting_room::router(Arc::clone(&app)));
         services.operator = services.operator.merge(waiting_room::operator_router(Arc::clone(&app)));
+        let networks = networks::router(Arc::clone(&parts.catalog), Arc::clone(&parts.operator_keys));
+        services.operator = services.operator.merge(networks);
         services.loops.spawn(waiting_room::run(Arc::clone(&app), stopped.clone()));
         services.checks.push(check("line's store", app, |app| async move { app.ready().await.is_ok() }));
     }
     let gateway = gateway_client(parts, &mut services, stopped)?;
     if let (true, Some(orders)) = (parts.roles.checkout, &parts.stores.orders) {
-        let app = checkout::App::new(checkout::AppParts {
+        let app_parts = checkout::AppParts {
             catalog: Arc::clone(&parts.catalog),
             store: Arc::clone(orders),
             gate,
@@ -240,7 +266,8 @@ fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, 
             public_url: parts.public_url.clone(),
             operator_keys: Arc::clone(&parts.operator_keys),
             process_id: parts.process_id.clone(),
-        });
+        };
+        let app = checkout::App::with_account_limit(app_parts, parts.edge.accounts());
         services.public = services.public.merge(checkout::router(Arc::clone(&app)));
         services.operator = services.operator.merge(checkout::operator_router(Arc::clone(&app)));
         services.loops.spawn(checkout::run(Arc::clone(&app), stopped.clone()));
@@ -341,8 +368,8 @@ async fn wait_for_signal() {
     tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    edge::serve::bind(address).map_err(|error| {
         Failure::running(format!(
             "cannot listen on {address} ({error}); free the port or give --listen another"
         ))

@@ -24,7 +24,7 @@ const VISIBLE: [&str; 10] = [
 const LINES_MAX: usize = 500;
 
 /// Rules that never read a clock, a random generator, a store or a socket.
-const PURE: [&str; 27] = [
+const PURE: [&str; 30] = [
     "shared/src/allowlist.rs",
     "shared/src/sale/difference.rs",
     "shared/src/sale/moments.rs",
@@ -38,6 +38,9 @@ const PURE: [&str; 27] = [
     "waiting-room/src/admission/mod.rs",
     "waiting-room/src/admission/record.rs",
     "waiting-room/src/admission/turns.rs",
+    "shared/src/edge/class.rs",
+    "shared/src/edge/client.rs",
+    "shared/src/edge/networks.rs",
     "stock-gate/src/stock.rs",
     "stock-gate/src/hold.rs",
     "checkout/src/order/decide.rs",

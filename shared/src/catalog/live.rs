@@ -11,7 +11,7 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::{sync::watch, task::JoinHandle, time::MissedTickBehavior};
 
-use super::{CatalogStore, Controls, PutOutcome, SaleRow, SaleSecrets, StoredSale};
+use super::{CatalogStore, Controls, PutOutcome, SaleRow, SaleSecrets, StoredSale, networks::Networks};
 use crate::{
     clock::{Clock, Timestamp},
     ids::SaleId,
@@ -28,6 +28,7 @@ pub struct Catalog {
     pub(super) store: Arc<dyn CatalogStore>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) live: ArcSwap<Snapshot>,
+    pub(super) networks: Networks,
 }
 
 #[derive(Default)]
@@ -132,7 +133,7 @@ impl Catalog {
     /// An empty catalog over `store`; [`Catalog::refresh`] fills it.
     #[must_use]
     pub fn new(store: Arc<dyn CatalogStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, live: ArcSwap::default() }
+        Self { store, clock, live: ArcSwap::default(), networks: Networks::default() }
     }
 
     /// The sale with this id. One atomic load and a map look-up: this is on every request's way.
@@ -155,7 +156,8 @@ impl Catalog {
     /// # Errors
     /// The store broke; what was known stays.
     pub async fn refresh(&self) -> Result<(), StoreError> {
-        let rows = self.store.list().await?;
+        let mut rows = self.store.list().await?;
+        self.networks.take_from(&mut rows, self.store.as_ref()).await?;
         let versions: HashMap<String, u64> = rows.iter().map(|row| (row.id.clone(), row.version)).collect();
         let (listed, unreadable) = self.read(rows);
         self.live.rcu(|known| merged(known, &listed, &unreadable));

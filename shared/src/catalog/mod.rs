@@ -3,10 +3,12 @@
 //!
 //! - `stored`: [`StoredSale`] and its parts.
 //! - `live`: [`Catalog`], what services use: sales in memory, refreshed from the store, changed by compare-and-set.
+//! - `networks`: the lists of networks let through or refused, kept beside the sales.
 //! - [`CatalogStore`]: rows with a version, moved only from the version the caller saw. Back ends: [`sqlite`],
 //!   [`redis`], and [`MemoryCatalog`], the model the others answer like.
 
 mod live;
+mod networks;
 pub mod redis;
 pub mod sqlite;
 mod stored;
@@ -25,6 +27,7 @@ use async_trait::async_trait;
 
 pub use self::{
     live::{Applied, ApplyError, Catalog, ChangeError},
+    networks::ListsError,
     sqlite::CATALOG_SQLITE,
     stored::{Controls, SaleSecrets, StoredSale},
 };

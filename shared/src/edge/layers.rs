@@ -1,5 +1,6 @@
-//! What every request passes: a time limit, a panic guard, security headers, a measurement, and problems as pages for
-//! people. One layer does all of it: each layer of its own would box every request's future once more.
+//! What every request passes: the edge's decisions, a name, a time limit, a panic guard, security headers, a
+//! measurement, and problems as pages for people. One layer does all of it: each layer of its own would box every
+//! request's future once more.
 
 use std::{
     convert::Infallible,
@@ -19,17 +20,30 @@ use axum::{
 use futures::FutureExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tower::{Layer, Service};
+use tracing::Instrument as _;
 
-use super::{error_page, meter::Meter};
+use super::{
+    class::Class,
+    error_page,
+    meter::Meter,
+    policy::{Edge, Passage},
+    request_id::{REQUEST_ID, REQUEST_ID_HEADER},
+};
 use crate::{limits::REQUEST_SECONDS_MAX, negotiate::wants_html, problem::Problem};
+use rand::RngExt as _;
 
-/// Wraps a finished router: unknown addresses and methods become problems, and the edge applies to every answer.
+/// Wraps a finished router in an edge of its own, with the default settings.
 pub fn guard(router: Router) -> Router {
+    guard_by(Arc::default(), router)
+}
+
+/// Wraps a finished router: unknown addresses and methods become problems, and `edge` decides about every request.
+pub fn guard_by(edge: Arc<Edge>, router: Router) -> Router {
     router
         .route(STYLE_PATH, get(style))
         .fallback(no_such_address)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(Edge)
+        .layer(EdgeLayer(edge))
 }
 
 /// Where every page finds its style sheet.
@@ -55,20 +69,21 @@ async fn method_not_allowed() -> Problem {
 }
 
 /// The layer.
-#[derive(Clone, Copy, Debug)]
-struct Edge;
+#[derive(Clone)]
+struct EdgeLayer(Arc<Edge>);
 
 /// A route behind it.
 #[derive(Clone)]
 struct Guarded<S> {
     inner: S,
+    edge: Arc<Edge>,
     meter: Arc<Meter>,
 }
 
-impl<S> Layer<S> for Edge {
+impl<S> Layer<S> for EdgeLayer {
     type Service = Guarded<S>;
     fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { inner, meter: Arc::default() }
+        Guarded { inner, edge: Arc::clone(&self.0), meter: Arc::default() }
     }
 }
 
@@ -85,25 +100,60 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
+    fn call(&mut self, mut request: Request) -> Self::Future {
         let started = Instant::now();
         let route = request.extensions().get::<MatchedPath>().cloned();
         let method = request.method().clone();
         let is_for_people = may_want_html(request.headers()) && wants_html(request.headers());
-        let meter = Arc::clone(&self.meter);
-        let answer = bounded(self.inner.call(request), started);
-        Box::pin(async move {
-            let mut response = answer.await;
+        let (meter, is_https) = (Arc::clone(&self.meter), self.edge.is_https());
+        let class = Class::of(&method, route.as_ref().map(MatchedPath::as_str));
+        let Passage { id, verdict } = self.edge.inspect(&mut request, class);
+        let answer = verdict.map(|begun| (begun, bounded(self.inner.call(request), started)));
+        let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default());
+        let named = async move {
+            let mut response = match answer {
+                // The work counts as begun until its answer is there.
+                Ok((_begun, answer)) => answer.await,
+                Err(problem) => problem.into_response(),
+            };
             if is_for_people && error_page::is_problem(&response) {
                 response = error_page::from_problem(response).await;
             }
             let route = route.as_ref().map_or("none", MatchedPath::as_str);
             meter.note(&method, route, response.status(), started.elapsed());
-            add_security_headers(response.headers_mut());
+            finish(&mut response, is_https);
+            response
+        };
+        Box::pin(async move {
+            let mut response = REQUEST_ID.scope(id.clone(), named).instrument(span).await;
+            response.headers_mut().insert(REQUEST_ID_HEADER, id);
             Ok(response)
         })
     }
 }
+
+/// What every answer gets on its way out.
+fn finish(response: &mut Response, is_https: bool) {
+    if matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        spread_retry_after(response.headers_mut());
+    }
+    add_security_headers(response.headers_mut());
+    if is_https {
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, HTTPS_ONLY.clone());
+    }
+}
+
+/// Those who were turned away in one moment must not come back in one moment: each is told a time of its own, up to
+/// twice as late or [`SPREAD_SECONDS`], whichever is more.
+fn spread_retry_after(headers: &mut HeaderMap) {
+    let told = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
+    let Some(seconds) = told else { return };
+    let later = rand::rng().random_range(0..=seconds.clamp(SPREAD_SECONDS, SPREAD_SECONDS_MAX));
+    headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.saturating_add(later)));
+}
+
+const SPREAD_SECONDS: u32 = 4;
+const SPREAD_SECONDS_MAX: u32 = 60;
 
 /// The answer, or what is said instead when it takes too long or the handler panics.
 async fn bounded<F>(answer: F, started: Instant) -> Response
@@ -131,22 +181,26 @@ fn may_want_html(headers: &HeaderMap) -> bool {
 }
 
 fn add_security_headers(headers: &mut HeaderMap) {
-    headers.reserve(SECURITY_HEADERS.len());
+    headers.reserve(SECURITY_HEADERS.len() + 2);
     for (name, value) in &SECURITY_HEADERS {
         headers.entry(name).or_insert_with(|| value.clone());
     }
 }
 
-/// Set unless a handler set its own. The policy allows what our pages use and nothing else: their own style sheet
-/// and script, images as data, forms to this host and to a payment page.
+/// Where shoppers' addresses begin with `https`: a year without plain HTTP for this host. Other hosts of the shop are
+/// the shop's own affair.
+static HTTPS_ONLY: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// Set unless a handler set its own. The policy allows what our pages use and nothing else: their own style sheet,
+/// script and worker, images as data, forms to this host and to a payment page.
 static SECURITY_HEADERS: [(HeaderName, HeaderValue); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     (
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(
-            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; \
-             base-uri 'none'; frame-ancestors 'self'; form-action 'self' http: https:",
+            "default-src 'none'; style-src 'self'; script-src 'self'; worker-src 'self'; connect-src 'self'; \
+             img-src 'self' data:; base-uri 'none'; frame-ancestors 'self'; form-action 'self' http: https:",
         ),
     ),
     (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
@@ -188,6 +242,60 @@ mod tests {
         let (status, kind, body) = call("/nowhere", "text/html,*/*;q=0.8").await;
         assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "text/html; charset=utf-8"));
         assert!(body.contains("<h1>Not Found</h1>"));
+    }
+
+    #[tokio::test]
+    async fn browsers_of_a_shop_on_https_are_told_to_stay_there() {
+        let answer = async |edge: Edge| {
+            let router = guard_by(Arc::new(edge), Router::new().route("/", get(|| async { "ok" })));
+            router.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap()
+        };
+        let plain = answer(Edge::default()).await;
+        assert!(!plain.headers().contains_key(header::STRICT_TRANSPORT_SECURITY));
+        let policy = plain.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
+        assert!(policy.contains("default-src 'none'") && policy.contains("worker-src 'self'"), "{policy}");
+        assert!(plain.headers()["x-request-id"].len() == 32);
+        let settings = crate::edge::EdgeSettings { is_https: true, ..Default::default() };
+        let https = answer(Edge::new(settings, Arc::default())).await;
+        assert_eq!(https.headers()[header::STRICT_TRANSPORT_SECURITY], "max-age=31536000");
+    }
+
+    #[tokio::test]
+    async fn f3_work_above_the_bound_is_shed_with_times_apart() {
+        let settings = crate::edge::EdgeSettings { in_flight_max: 1, ..Default::default() };
+        let (begun, mut has_begun) = tokio::sync::mpsc::channel::<()>(1);
+        let (release, released) = tokio::sync::watch::channel(false);
+        let slow = axum::routing::post(move || {
+            let (begun, mut released) = (begun.clone(), released.clone());
+            async move {
+                begun.send(()).await.unwrap();
+                released.wait_for(|go| *go).await.unwrap();
+                "done"
+            }
+        });
+        let router = guard_by(
+            Arc::new(Edge::new(settings, Arc::default())),
+            Router::new().route("/sale/{sale}/enter", slow).route("/healthz", get(|| async { "alive" })),
+        );
+        let ask = |method: &str, path: &str| {
+            let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+            router.clone().oneshot(request)
+        };
+        let first = tokio::spawn(ask("POST", "/sale/a/enter"));
+        has_begun.recv().await.unwrap();
+        let mut told = std::collections::BTreeSet::new();
+        for _ in 0..60 {
+            let shed = ask("POST", "/sale/a/enter").await.unwrap();
+            assert_eq!(shed.status(), StatusCode::SERVICE_UNAVAILABLE);
+            told.insert(shed.headers()[header::RETRY_AFTER].to_str().unwrap().parse::<u32>().unwrap());
+        }
+        assert!(told.len() >= 3 && told.first() >= Some(&2), "{told:?}");
+        assert_eq!(ask("GET", "/healthz").await.unwrap().status(), StatusCode::OK);
+        release.send(true).unwrap();
+        assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+        let next = tokio::spawn(ask("POST", "/sale/a/enter"));
+        has_begun.recv().await.unwrap();
+        assert_eq!(next.await.unwrap().unwrap().status(), StatusCode::OK, "room again");
     }
 
     #[tokio::test]

@@ -1,10 +1,12 @@
-//! The listener: hyper's HTTP/1 server with bounds on connections, heads and time, and a drain on stop.
+//! The listener: hyper's HTTP/1 server with bounds on connections (all, and of one network), heads, idle time and slow
+//! readers, and a drain on stop.
 //!
-//! `axum::serve` sets no limit on how long a client may take over its headers; this loop does.
+//! `axum::serve` sets no limit on how long a client may take over its headers; this loop does. The same limit ends
+//! connections that are kept open and say nothing: hyper's clock for a head runs from the end of the answer before it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, extract::ConnectInfo};
+use axum::Router;
 use http::Request;
 use hyper::body::Incoming;
 use hyper_util::{
@@ -13,18 +15,50 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     sync::{Semaphore, watch},
 };
 use tower::ServiceExt as _;
 
-use crate::limits::{CONNECTIONS_MAX, DRAIN_SECONDS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS_MAX, HEADERS_MAX};
+use super::{client::Caller, policy::Edge, stall::Stalling};
+use crate::limits::{
+    BACKLOG_MAX, CONNECTIONS_MAX, DRAIN_SECONDS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS_MAX, HEADERS_MAX,
+    SEND_BUFFER_BYTES, WRITE_SECONDS_MAX,
+};
 
-/// Serves `router` on `listener` until `stop` turns true, then lets open requests end, for a bounded time.
+/// A listener on `address` whose connections leave little in the kernel: by itself it would keep megabytes for each
+/// client that does not read.
+///
+/// # Errors
+/// The address cannot be had.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG_MAX)
+}
+
+/// As [`serve_by`], with the default bounds.
 ///
 /// # Errors
 /// The listener broke.
-pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Receiver<bool>) -> io::Result<()> {
+pub async fn serve(listener: TcpListener, router: Router, stop: watch::Receiver<bool>) -> io::Result<()> {
+    serve_by(Arc::default(), listener, router, stop).await
+}
+
+/// Serves `router` on `listener` within the bounds of `edge` until `stop` turns true, then lets open requests end, for
+/// a bounded time.
+///
+/// # Errors
+/// The listener broke.
+pub async fn serve_by(
+    edge: Arc<Edge>,
+    listener: TcpListener,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let drain = GracefulShutdown::new();
     loop {
@@ -46,12 +80,15 @@ pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Recei
                 continue;
             }
         };
+        // Closed without a word: an answer would cost more than the connection.
+        let Some(counted) = edge.connect(peer.ip()) else { continue };
         let _ = stream.set_nodelay(true);
         let router = router.clone();
         let service = TowerToHyperService::new(tower::service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(ConnectInfo(peer));
+            request.extensions_mut().insert(Caller::new(peer));
             router.clone().oneshot(request)
         }));
+        let stream = Stalling::new(stream, Duration::from_secs(WRITE_SECONDS_MAX));
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(Duration::from_secs(HEAD_SECONDS_MAX))
@@ -62,7 +99,7 @@ pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Recei
         tokio::spawn(async move {
             // A client that breaks off is its own affair.
             let _ = watched.await;
-            drop(permit);
+            drop((permit, counted));
         });
     }
     drop(listener);
@@ -72,7 +109,7 @@ pub async fn serve(listener: TcpListener, router: Router, mut stop: watch::Recei
 
 #[cfg(test)]
 mod tests {
-    use axum::routing::get;
+    use axum::{Extension, routing::get};
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpStream,
@@ -86,12 +123,12 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (entered, mut inside) = tokio::sync::mpsc::channel::<()>(1);
         let (release, released) = watch::channel(false);
-        let slow = get(move |ConnectInfo(peer): ConnectInfo<std::net::SocketAddr>| {
+        let slow = get(move |Extension(caller): Extension<Caller>| {
             let (entered, mut released) = (entered.clone(), released.clone());
             async move {
                 entered.send(()).await.unwrap();
                 released.wait_for(|go| *go).await.unwrap();
-                peer.ip().to_string()
+                caller.address.to_string()
             }
         });
         let (stop, stopped) = watch::channel(false);

@@ -1,6 +1,9 @@
 //! What each layer of the edge costs, in one process without sockets: nanoseconds per request.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -11,10 +14,20 @@ use axum::{
     response::Response,
     routing::get,
 };
-use lockgate_shared::{edge::layers::guard, negotiate::wants_html};
+use http_body_util::BodyExt as _;
+use lockgate_shared::{
+    edge::{
+        Caller, Edge, EdgeSettings,
+        layers::{guard, guard_by},
+        lists::{LiveLists, NetworkLists},
+        rate_limit::Limit,
+    },
+    negotiate::wants_html,
+    testing::PrivateRedis,
+};
 use tower::ServiceExt as _;
 
-use crate::{median, server::constant, setting};
+use crate::{median, server, server::constant, setting};
 
 fn bare() -> Router {
     Router::new().route("/sale/{sale}/constant", get(constant))
@@ -102,4 +115,106 @@ pub(crate) fn run() {
         let time = median(times);
         println!("{name:<36} {time:>6.0}   (+{:.0})", time - base);
     }
+}
+
+/// One kind of request that came through a listener, and what it must be answered.
+struct Asked {
+    name: &'static str,
+    router: Router,
+    method: &'static str,
+    path: &'static str,
+    ticket: Option<String>,
+    status: u16,
+}
+
+impl Asked {
+    async fn once(&self) -> Response {
+        let mut request = Request::builder()
+            .method(self.method)
+            .uri(self.path)
+            .header("accept", "application/json")
+            .header("user-agent", "bench")
+            .header("x-forwarded-for", "198.51.100.7, 192.0.2.8");
+        if let Some(ticket) = &self.ticket {
+            request = request.header("authorization", format!("Bearer {ticket}"));
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(Caller::new("192.0.2.9:9".parse().unwrap()));
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn round(&self, requests: u32) -> f64 {
+        let started = Instant::now();
+        let mut others = 0;
+        for _ in 0..requests {
+            let response = self.once().await;
+            others += u32::from(response.status().as_u16() != self.status);
+            std::hint::black_box(response.into_body().collect().await.unwrap());
+        }
+        // A limit lets one a second through.
+        assert!(others * 100 < requests, "{}: {others} of {requests} were answered otherwise", self.name);
+        started.elapsed().as_nanos() as f64 / f64::from(requests)
+    }
+}
+
+/// What it costs to refuse, beside what it costs to answer a status. All come by a trusted proxy.
+pub(crate) fn refusals() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let redis = PrivateRedis::start().await;
+        let app = server::app(redis.url(), server::sale(16, 3_600)).await;
+        let (_stop, stopped) = tokio::sync::watch::channel(false);
+        tokio::spawn(lockgate_waiting_room::run(Arc::clone(&app), stopped));
+        let settings = |limit| EdgeSettings {
+            trusted_proxies: vec!["192.0.2.0/28".parse().unwrap()],
+            enter_limit: Some(limit),
+            turn_limit: Some(limit),
+            ..EdgeSettings::default()
+        };
+        let guarded = |limit, lists: &NetworkLists| {
+            let live = Arc::new(LiveLists::default());
+            live.set(lists);
+            let edge = Arc::new(Edge::new(settings(limit), live));
+            guard_by(edge, lockgate_waiting_room::router(Arc::clone(&app)))
+        };
+        let nobody = NetworkLists::default();
+        let denied = NetworkLists { deny: vec!["198.51.100.0/24".into()], ..NetworkLists::default() };
+        let (open, shut) = (Limit::new(1_000_000, 1_000_000), Limit::new(1, 1));
+        let enter = Asked {
+            name: "enter",
+            router: guarded(open, &nobody),
+            method: "POST",
+            path: "/sale/phone-drop/enter",
+            ticket: None,
+            status: 201,
+        };
+        let body = enter.once().await.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let ticket = body["ticket"].as_str().map(str::to_owned);
+        let status = "/sale/phone-drop/status";
+        let asked =
+            |name, router, method, path, ticket, status| Asked { name, router, method, path, ticket, status };
+        let admit = "/sale/phone-drop/admit";
+        let limited = guarded(shut, &nobody);
+        // Its one request is taken here.
+        let _ = asked("first", limited.clone(), "POST", admit, ticket.clone(), 409).once().await;
+        let _ = asked("first", limited.clone(), "POST", enter.path, None, 201).once().await;
+        let subjects = [
+            asked("personal status", guarded(open, &nobody), "GET", status, ticket.clone(), 200),
+            asked("public status", guarded(open, &nobody), "GET", status, None, 200),
+            asked("refused: above the limit (admit)", limited.clone(), "POST", admit, ticket, 429),
+            asked("refused: above the limit (enter)", limited, "POST", enter.path, None, 429),
+            asked("refused: denied address", guarded(open, &denied), "GET", status, None, 403),
+        ];
+        let mut times = vec![Vec::new(); subjects.len()];
+        for _ in 0..setting("ROUNDS", 7) {
+            for (subject, times) in subjects.iter().zip(&mut times) {
+                times.push(subject.round(20_000).await);
+            }
+        }
+        println!("\nto refuse and to answer, in one process, nanoseconds per request");
+        for (subject, times) in subjects.iter().zip(times) {
+            println!("{:<36} {:>6.0}", subject.name, median(times));
+        }
+    });
 }

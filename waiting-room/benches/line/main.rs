@@ -1,7 +1,7 @@
 //! What the line costs, in ratios to yardsticks measured in the same run.
 //!
-//! `cargo bench -p lockgate-waiting-room` runs all of it; a word after `--` only that part: `http`, `edge`, `store`,
-//! `tick`, `allowlist`. The server runs in a process of its own, pinned to core 0 with one worker thread; the load (wrk) and
+//! `cargo bench -p lockgate-waiting-room` runs all of it; a word after `--` only that part: `http`, `edge`,
+//! `refusals`, `store`, `tick`, `allowlist`. The server runs in a process of its own, pinned to core 0 with one worker thread; the load (wrk) and
 //! redis-server are pinned to core 1. Yardstick and subject take turns in short rounds, and medians are compared.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark fails by panicking")]
@@ -48,6 +48,9 @@ fn main() {
     let wants = |part: &str| parts.is_empty() || parts.contains(&part);
     if wants("edge") {
         edge::run();
+    }
+    if wants("refusals") {
+        edge::refusals();
     }
     if wants("http") {
         http::run();

@@ -7,6 +7,7 @@ use http::{HeaderMap, Request, StatusCode, header};
 use lockgate_shared::{
     catalog::StoredSale,
     credentials,
+    edge::rate_limit::refuse_crowded,
     negotiate::wants_html,
     problem::Problem,
     request::{BodyKind, SalePath},
@@ -58,6 +59,7 @@ pub(super) async fn enter(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let sale = app.sale(&id)?;
+    refuse_crowded(request.extensions())?;
     let (brought, kind, headers) = read_entry(&sale, request).await?;
     let cookie = credentials::ticket_cookie(&id);
     let ticket = match credentials::bearer(&headers)? {

@@ -22,6 +22,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use lockgate_shared::{
     credentials,
+    edge::rate_limit::account_rate_limited,
     ids::SaleId,
     negotiate::accepts_gzip,
     problem::Problem,
@@ -137,6 +138,7 @@ impl From<Refusal> for Problem {
                 Self::unavailable("overloaded", "The line is being read. Keep your place and ask again.")
                     .retry_after(1)
             }
+            Refusal::TooOften(seconds) => account_rate_limited(seconds),
             Refusal::Store(error) => error.into(),
             Refusal::Signing => Self::internal(),
         }

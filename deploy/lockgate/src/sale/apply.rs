@@ -31,7 +31,10 @@ pub(super) async fn apply(
     match &stored {
         None => crate::print::line(format_args!("sale '{id}' is new")),
         Some(stored) if stored.definition == definition => {
-            crate::print::line(format_args!("sale '{id}' (version {}): nothing to change", stored.tag.trim_matches('"')));
+            crate::print::line(format_args!(
+                "sale '{id}' (version {}): nothing to change",
+                stored.tag.trim_matches('"')
+            ));
         }
         Some(stored) => {
             crate::print::line(format_args!("sale '{id}' (version {}):", stored.tag.trim_matches('"')));
@@ -47,7 +50,9 @@ pub(super) async fn apply(
     }
     let (status, body) = answer(request).await?;
     match status {
-        StatusCode::OK | StatusCode::CREATED if dry_run => crate::print::line(format_args!("dry run: nothing was changed")),
+        StatusCode::OK | StatusCode::CREATED if dry_run => {
+            crate::print::line(format_args!("dry run: nothing was changed"))
+        }
         StatusCode::CREATED => crate::print::line(format_args!("created")),
         StatusCode::OK if stored.is_some_and(|stored| stored.definition == definition) => {}
         StatusCode::OK => crate::print::line(format_args!("changed")),
