@@ -5,6 +5,7 @@
 //! | what a sale is, and where definitions are kept | [`sale`], [`catalog`] |
 //! | identifiers, time, every bound | [`ids`], [`clock`], [`limits`] |
 //! | credentials: place in line, right to check out, calls between services | [`ticket`], [`admission_token`], [`service_token`], over [`keys`] and [`jwt`] |
+//! | work that whoever enters must do | [`proof_of_work`] |
 //! | where credentials travel in a request | [`credentials`], [`operator`] |
 //! | what the gate is asked and answers; what it records | [`gate`], [`events`] |
 //! | calls between services | [`service_call`] |
@@ -28,6 +29,7 @@ pub mod limits;
 pub mod negotiate;
 pub mod operator;
 pub mod problem;
+pub mod proof_of_work;
 pub mod request;
 pub mod sale;
 pub mod service_call;

@@ -34,6 +34,7 @@ use crate::{
 };
 
 mod draw;
+mod proof;
 
 pub use self::draw::DrawRefusal;
 
@@ -67,6 +68,7 @@ pub struct App {
     pub(crate) parts: AppParts,
     environment: Environment,
     pub(crate) calls: Calls,
+    checks: proof::Checks,
     live: ArcSwap<HashMap<SaleId, Arc<LiveSale>>>,
 }
 
@@ -88,6 +90,10 @@ pub struct Entrance<'a> {
     pub eligibility: Option<&'a str>,
     /// The key under which a lost answer may be asked for again.
     pub entry_key: Option<&'a str>,
+    /// The work that was done, if any.
+    pub proof: Option<&'a str>,
+    /// Whether their network is above its limit.
+    pub is_crowded: bool,
 }
 
 /// An account and where its place is.
@@ -108,7 +114,7 @@ impl App {
     #[must_use]
     pub fn with_environment(parts: AppParts, environment: Environment) -> Self {
         let live = ArcSwap::default();
-        Self { parts, environment, calls: Calls::default(), live }
+        Self { parts, environment, calls: Calls::default(), checks: proof::checks(), live }
     }
 
     /// Whether the store answers.
@@ -186,6 +192,10 @@ impl App {
             _ => {}
         }
         let who = self.who(sale, &snapshot, entrance, now)?;
+        // A ticket has paid for its place already.
+        if who.ticket.is_none() {
+            self.check_proof(sale, entrance, who.account, now).await?;
+        }
         let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
         let missed_seq = ticket_seq.filter(|seq| snapshot.has_missed(who.lane, *seq));
         let entry = Entry { account: who.account, ticket_seq, missed_seq };

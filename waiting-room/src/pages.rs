@@ -39,6 +39,7 @@ struct SalePage<'a> {
     closes_at: String,
     may_enter: bool,
     needs_eligibility: bool,
+    needs_proof: bool,
     refresh_seconds: Option<u64>,
     items: Vec<ItemLine<'a>>,
     per_account_limit: u32,
@@ -136,6 +137,7 @@ pub fn sale_page(
         closes_at: moment_text(definition.closes_at, zone),
         may_enter: !matches!(phase, Phase::Scheduled | Phase::Closed),
         needs_eligibility: definition.entry == EntryRule::Eligibility,
+        needs_proof: definition.proof_of_work.is_some(),
         // Only while there is nothing to fill in: a refresh would take away what somebody is typing.
         refresh_seconds: (phase == Phase::Scheduled).then_some(15),
         items: items.collect(),

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::{
     Admission, Beacon, EligibilityAlgorithm, EligibilityKey, EntryRule, HOLD_SECONDS_DEFAULT, Item,
-    LANES_DEFAULT, Lottery, PER_ACCOUNT_LIMIT_DEFAULT, ProofOfWork, QueueingMethod, SaleDefinition,
-    SaleProblem, TOKEN_SECONDS_DEFAULT, TURN_SECONDS_DEFAULT, burst_default,
+    LANES_DEFAULT, Lottery, PER_ACCOUNT_LIMIT_DEFAULT, ProofOfWork, ProofWhen, QueueingMethod,
+    SaleDefinition, SaleProblem, TOKEN_SECONDS_DEFAULT, TURN_SECONDS_DEFAULT, burst_default,
     fields::{self, Fault, choice, whole, wrong_kind},
     rules, suggest,
     tree::{Kind, Node},
@@ -255,7 +255,8 @@ impl Reader {
     fn proof_of_work(&mut self, at: &Section<'_>) -> Option<ProofOfWork> {
         let at = &self.section("proof_of_work".into(), "proof_of_work", at.node.get("proof_of_work")?)?;
         let difficulty = self.required(at, "difficulty", "50000", whole(1..=DIFFICULTY_MAX)).unwrap_or(1);
-        Some(ProofOfWork { difficulty })
+        let moments = choice(&[("always", ProofWhen::Always), ("crowded", ProofWhen::Crowded)]);
+        Some(ProofOfWork { difficulty, when: self.optional(at, "when", moments).unwrap_or_default() })
     }
 
     fn eligibility_keys(&mut self, at: &Section<'_>) -> Vec<EligibilityKey> {

@@ -194,9 +194,6 @@ pub fn not_built_yet(sale: &SaleDefinition) -> Vec<SaleProblem> {
     if sale.entry == EntryRule::Allowlist {
         refuse("entry", "\"allowlist\"".into(), "use entry = \"open\" or entry = \"eligibility\"");
     }
-    if sale.proof_of_work.is_some() {
-        refuse("proof_of_work", String::new(), "remove [proof_of_work]");
-    }
     if let Some(limit) = sale.abandoned_holds_limit {
         refuse("abandoned_holds_limit", limit.to_string(), "remove the key");
     }

@@ -30,7 +30,7 @@ const KNOWN: &[(&str, &[&str])] = &[
         "admission",
         &["rate_per_minute", "burst", "max_active", "over_admission", "turn_seconds", "token_seconds"],
     ),
-    ("proof_of_work", &["difficulty"]),
+    ("proof_of_work", &["difficulty", "when"]),
     ("eligibility_keys", &["kid", "algorithm", "secret_env", "public_key"]),
     ("items", &["item", "name", "stock", "price", "currency"]),
 ];

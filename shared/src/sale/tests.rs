@@ -173,7 +173,6 @@ fn a_lottery_says_whether_a_beacon_joins_its_draw() {
 fn refuses_what_is_not_built_yet_saying_so() {
     #[rustfmt::skip]
     assert_refused(&[
-        ("[admission]", "[proof_of_work]\ndifficulty = 50000\n[admission]", "proof_of_work", "remove"),
         ("lanes = 16", "abandoned_holds_limit = 1", "abandoned_holds_limit", "remove the key"),
     ]);
     let allowlist = problems(&changed("\"eligibility\"", "\"allowlist\""));

@@ -13,16 +13,32 @@ use lockgate_shared::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Nothing, private_json, read_post, see_other};
+use super::{private_json, read_post, see_other};
 use crate::{
     answers::{PersonalStatus, Place},
     app::{App, Entrance, ShownTicket},
 };
 
+/// What an open sale takes. A proof is taken everywhere, needed or not: whoever solved a challenge just before an
+/// operator stopped asking must not be refused for it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenBody {
+    proof: Option<String>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EligibilityBody {
     eligibility: Option<String>,
+    proof: Option<String>,
+}
+
+/// What somebody brings, by the sale's entry rule.
+#[derive(Default)]
+struct Brought {
+    eligibility: Option<String>,
+    proof: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -40,7 +56,7 @@ pub(super) async fn enter(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let sale = app.sale(&id)?;
-    let (eligibility, kind, headers) = read_entry(&sale, request).await?;
+    let (brought, kind, headers) = read_entry(&sale, request).await?;
     let cookie = credentials::ticket_cookie(&id);
     let ticket = match credentials::bearer(&headers)? {
         Some(ticket) => Some(ShownTicket::Bearer(ticket)),
@@ -48,8 +64,10 @@ pub(super) async fn enter(
     };
     let entrance = Entrance {
         ticket,
-        eligibility: eligibility.as_deref(),
+        eligibility: brought.eligibility.as_deref(),
         entry_key: credentials::idempotency_key(&headers)?,
+        proof: brought.proof.as_deref().filter(|proof| !proof.is_empty()),
+        is_crowded: false,
     };
     let place = app.enter(&sale, entrance).await?;
     Ok(match kind {
@@ -62,13 +80,13 @@ pub(super) async fn enter(
 async fn read_entry(
     sale: &StoredSale,
     request: Request<Body>,
-) -> Result<(Option<String>, BodyKind, HeaderMap), Problem> {
+) -> Result<(Brought, BodyKind, HeaderMap), Problem> {
     if sale.definition.entry == EntryRule::Eligibility {
         let (body, kind, headers) = read_post::<EligibilityBody>(request).await?;
-        return Ok((body.eligibility, kind, headers));
+        return Ok((Brought { eligibility: body.eligibility, proof: body.proof }, kind, headers));
     }
-    let (Nothing {}, kind, headers) = read_post(request).await?;
-    Ok((None, kind, headers))
+    let (body, kind, headers) = read_post::<OpenBody>(request).await?;
+    Ok((Brought { proof: body.proof, ..Brought::default() }, kind, headers))
 }
 
 fn as_json(place: &Place) -> Response {

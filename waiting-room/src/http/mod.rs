@@ -5,6 +5,7 @@ mod draw;
 mod enter;
 mod leave;
 mod operator;
+mod proof;
 mod queue;
 mod sales;
 mod status;
@@ -40,6 +41,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/sale/{sale}/admit", post(admit::admit))
         .route("/sale/{sale}/leave", post(leave::leave))
         .route("/sale/{sale}/draw", get(draw::record))
+        .route("/sale/{sale}/challenge", get(proof::challenge))
+        .route("/assets/enter.js", get(proof::script))
+        .route("/assets/altcha-pbkdf2.js", get(proof::worker))
         .with_state(app)
 }
 
@@ -54,6 +58,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/revoke", post(operator::revoke))
         .route("/operator/v1/sales/{sale}/message", post(operator::message))
         .route("/operator/v1/sales/{sale}/draw", post(draw::draw))
+        .route("/operator/v1/sales/{sale}/proof_of_work", patch(proof::change_proof))
         .route(
             "/operator/v1/sales/{sale}/admission",
             patch(operator::admission).get(operator::show_admission),
@@ -102,6 +107,21 @@ impl From<Refusal> for Problem {
             Refusal::NotEligible(why) => not_eligible(&format!(
                 "The eligibility token is not accepted: {why}. Get a new one from the shop."
             )),
+            Refusal::ProofRequired(required) => {
+                let detail = format!(
+                    "No proof of work that counts: {}. Solve `challenge` by the ALTCHA scheme and send the answer as \
+                     `proof`. In a browser, go back to the sale's page: it does this by itself.",
+                    required.why
+                );
+                let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
+                Self::forbidden("proof_required", detail).with("challenge", challenge)
+            }
+            Refusal::NoProofAsked => Self::new(
+                StatusCode::NOT_FOUND,
+                "no_proof_asked",
+                "This sale asks for no proof of work. Enter without one.",
+            ),
+            Refusal::Busy => Self::unavailable("overloaded", "Too many enter at this moment. Try again."),
             Refusal::NotYourTurn { retry_after_ms } => {
                 let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
                 Self::conflict("not_your_turn", "It is not your turn yet. Your place is kept.")

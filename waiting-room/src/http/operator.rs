@@ -228,7 +228,7 @@ async fn control(
     change(app, id, action, change_to).await
 }
 
-async fn change(
+pub(super) async fn change(
     app: &App,
     id: &SaleId,
     action: &'static str,

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod conformance;
 pub mod model;
+mod proofs;
 mod redis;
 mod rules;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
+    proof_of_work::Proof,
     store::StoreError,
 };
 
@@ -124,6 +126,15 @@ pub enum Departure {
     Superseded,
 }
 
+/// What became of a proof of work that was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spent {
+    /// It counts for this account, now or when it was first shown.
+    Counts,
+    /// It was used by another account.
+    Used,
+}
+
 /// What a survey found in one lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaneReport {
@@ -228,6 +239,16 @@ pub trait Store: Send + Sync {
     /// Ends the rights of accounts that have bought, as far as the cap on active shoppers goes: the right itself
     /// stands. The answer says how many ended by this.
     async fn conclude(&self, sale: &SaleId, lane: u16, accounts: &[AccountHash]) -> Result<u64, StoreError>;
+
+    /// Uses a proof of work up for an account, and remembers it until its challenge runs out. It comes verified, so
+    /// it has not run out.
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        now: Timestamp,
+    ) -> Result<Spent, StoreError>;
 
     /// The account's place.
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError>;

@@ -10,12 +10,14 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
+    proof_of_work::{Proof, ProofId},
     store::StoreError,
 };
 
 use super::{
     Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
-    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Spent,
+    Store,
     rules::{self, Entering, Redeeming},
 };
 use crate::admission::AdmissionRecord;
@@ -30,6 +32,7 @@ pub struct Model {
 struct State {
     lanes: HashMap<(SaleId, u16), Lane>,
     lines: HashMap<SaleId, Stored>,
+    proofs: HashMap<(SaleId, ProofId), AccountHash>,
 }
 
 #[derive(Default)]
@@ -160,6 +163,17 @@ impl Store for Model {
             }
             ended
         }))
+    }
+
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        _now: Timestamp,
+    ) -> Result<Spent, StoreError> {
+        let user = self.with(|state| *state.proofs.entry((sale.clone(), proof.id)).or_insert(account));
+        Ok(if user == account { Spent::Counts } else { Spent::Used })
     }
 
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {

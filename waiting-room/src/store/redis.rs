@@ -7,13 +7,15 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
+    proof_of_work::Proof,
     store::{StoreError, redis::RedisLink},
 };
 use redis::Script;
 
 use super::{
     Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
-    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Spent,
+    Store, proofs,
 };
 use crate::{
     admission::AdmissionRecord,
@@ -236,6 +238,19 @@ impl Store for RedisStore {
         let keys = [self.lane_key(sale, lane, "seats"), rights];
         let args: Vec<Vec<u8>> = accounts.iter().map(|account| account.as_bytes().to_vec()).collect();
         self.link.run("conclude", &CONCLUDE, &keys, &args).await
+    }
+
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        now: Timestamp,
+    ) -> Result<Spent, StoreError> {
+        let key = self.link.key(&format!("{sale}:proof:{}", hex::encode(proof.id.0)));
+        let command = proofs::redis_command(&key, proof, account, now);
+        let user: Option<Vec<u8>> = self.link.command("spend", &command).await?;
+        Ok(user.map_or(Spent::Counts, |user| proofs::spent(&user, account)))
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {

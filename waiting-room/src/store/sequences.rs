@@ -8,7 +8,7 @@ use std::sync::{
 use proptest::prelude::*;
 
 use super::{
-    conformance::{account, at, redemption, redis_store, sale, sqlite_store},
+    conformance::{account, at, proof, redemption, redis_store, sale, sqlite_store},
     *,
 };
 use crate::draw::Draw;
@@ -20,6 +20,7 @@ enum Command {
     Leave { lane: u16, account: u8, seq: u64 },
     Seat { lane: u16, account: u8 },
     Conclude { lane: u16, accounts: Vec<u8> },
+    Spend { proof: u8, account: u8 },
     Survey { read: Vec<(u64, u64)>, now: i64 },
     Lease { holder: u8 },
     Record { rows_from: usize },
@@ -43,6 +44,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         3 => (lane.clone(), who.clone(), seq).prop_map(|(lane, account, seq)| Command::Leave { lane, account, seq }),
         2 => (lane.clone(), prop::collection::vec(who.clone(), 0..4))
             .prop_map(|(lane, accounts)| Command::Conclude { lane, accounts }),
+        2 => (0u8..4, who.clone()).prop_map(|(proof, account)| Command::Spend { proof, account }),
         2 => (lane, who).prop_map(|(lane, account)| Command::Seat { lane, account }),
         3 => (prop::collection::vec((0u64..5, 0u64..5), 2), now)
             .prop_map(|(read, now)| Command::Survey { read, now }),
@@ -89,6 +91,9 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
         Command::Conclude { lane, accounts } => {
             let accounts: Vec<AccountHash> = accounts.iter().map(|n| account(*n)).collect();
             format!("{:?}", store.conclude(sale, *lane, &accounts).await.unwrap())
+        }
+        Command::Spend { proof: n, account: who } => {
+            format!("{:?}", store.spend(sale, proof(*n), account(*who), at(0)).await.unwrap())
         }
         Command::Survey { read, now } => {
             let read: Vec<LogsRead> =

@@ -4,13 +4,16 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
+    proof_of_work::Proof,
     store::{StoreError, migrations::Migration, sqlite::Sqlite},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
     Advanced, Departure, Entered, Entry, LOG_PER_CALL_MAX, LaneReport, LaneView, LogsRead, Move,
-    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Store,
+    RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Right, Seat, SeatState, Spent,
+    Store,
+    proofs::{PROOFS, spend_in_sqlite},
     rules::{self, Entering, Redeeming},
 };
 use crate::{
@@ -26,6 +29,7 @@ pub const LINE_SQLITE: &[Migration] = &[
         sql: "ALTER TABLE line_records ADD COLUMN rows_first INTEGER NOT NULL DEFAULT 0;",
     },
     Migration { version: 3, sql: RIGHTS },
+    Migration { version: 4, sql: PROOFS },
 ];
 
 const TABLES: &str = "
@@ -419,6 +423,17 @@ impl Store for SqliteStore {
         let (sale, accounts) = (sale.clone(), accounts.to_vec());
         let op = move |db: &Connection| Lane { db, sale: sale.as_str(), lane }.conclude(&accounts);
         self.db.write("conclude", op).await
+    }
+
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        now: Timestamp,
+    ) -> Result<Spent, StoreError> {
+        let sale = sale.clone();
+        self.db.write("spend", move |db| spend_in_sqlite(db, &sale, proof, account, now)).await
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {

@@ -10,4 +10,5 @@ mod lottery;
 mod operators;
 mod pages;
 mod processes;
+mod proof;
 mod refusals;
