@@ -1,7 +1,7 @@
 //! The key ring: one secret per key, and from it one independent key per purpose.
 //!
 //! A ring key is at least 256 bits of random. What signs tickets, admission tokens, service tokens, order access
-//! keys and simulated webhooks is derived from it by HKDF-SHA256 (RFC 5869) under a name of its own, so that a
+//! keys, challenges and simulated webhooks is derived from it by HKDF-SHA256 (RFC 5869) under a name of its own, so that a
 //! credential of one purpose can never pass for another. Rotation: publish a new key everywhere, activate it,
 //! and retire the old one when what it signed has run out.
 
@@ -32,14 +32,17 @@ pub enum Purpose {
     OrderAccess,
     /// Webhooks of the simulated payment gateway.
     SimulatedWebhook,
+    /// Challenges of the proof of work.
+    ProofOfWork,
 }
 
-const PURPOSES: [Purpose; 5] = [
+const PURPOSES: [Purpose; 6] = [
     Purpose::Ticket,
     Purpose::AdmissionToken,
     Purpose::Service,
     Purpose::OrderAccess,
     Purpose::SimulatedWebhook,
+    Purpose::ProofOfWork,
 ];
 
 impl Purpose {
@@ -50,6 +53,7 @@ impl Purpose {
             Self::Service => b"lockgate/v1/service",
             Self::OrderAccess => b"lockgate/v1/order-access",
             Self::SimulatedWebhook => b"lockgate/v1/simulated-webhook",
+            Self::ProofOfWork => b"lockgate/v1/proof-of-work",
         }
     }
 }
@@ -110,6 +114,7 @@ pub struct Key {
     kid: Arc<str>,
     ticket: HmacSha256,
     order_access: HmacSha256,
+    proof_of_work: HmacSha256,
     jwt: [JwtKey; 2],
     webhook: [u8; 32],
 }
@@ -155,6 +160,12 @@ impl Key {
         self.order_access.clone()
     }
 
+    /// A fresh MAC for a proof-of-work challenge.
+    #[must_use]
+    pub fn proof_of_work_mac(&self) -> HmacSha256 {
+        self.proof_of_work.clone()
+    }
+
     /// The key that signs admission tokens.
     #[must_use]
     pub fn admission_token(&self) -> &JwtKey {
@@ -174,7 +185,7 @@ impl Key {
     }
 
     fn derive(kid: &str, secret: &[u8]) -> Result<Self, String> {
-        let [ticket, admission, service, order_access, webhook] =
+        let [ticket, admission, service, order_access, webhook, proof_of_work] =
             PURPOSES.map(|purpose| expand(secret, purpose));
         let mac = |key: [u8; 32]| HmacSha256::new_from_slice(&key).map_err(|error| error.to_string());
         let jwt = |key: [u8; 32]| -> Result<JwtKey, String> {
@@ -188,6 +199,7 @@ impl Key {
             kid: kid.into(),
             ticket: mac(ticket)?,
             order_access: mac(order_access)?,
+            proof_of_work: mac(proof_of_work)?,
             jwt: [jwt(admission)?, jwt(service)?],
             webhook,
         })

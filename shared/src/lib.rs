@@ -7,6 +7,7 @@
 //! | identifiers, time, every bound | [`ids`], [`clock`], [`limits`] |
 //! | credentials: place in line, right to check out, calls between services | [`ticket`], [`admission_token`], [`service_token`], over [`keys`] and [`jwt`] |
 //! | where credentials travel in a request; the token of one | [`credentials`], [`operator`], [`admission_check`] |
+//! | work that whoever enters must do | [`proof_of_work`] |
 //! | what the gate is asked and answers; what it records | [`gate`], [`events`] |
 //! | calls between services | [`service_call`] |
 //! | prices and times in words | [`wording`] |
@@ -31,6 +32,7 @@ pub mod limits;
 pub mod negotiate;
 pub mod operator;
 pub mod problem;
+pub mod proof_of_work;
 pub mod request;
 pub mod sale;
 pub mod service_call;

@@ -33,6 +33,10 @@ pub const ALLOWLIST_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const ALLOWLIST_LINES_MAX: usize = 200_000;
 /// Longest credential accepted in a header or cookie, in bytes.
 pub const CREDENTIAL_BYTES_MAX: usize = 2048;
+/// Longest proof of work, in bytes of base64.
+pub const PROOF_BYTES_MAX: usize = 2048;
+/// Life of a proof-of-work challenge, in seconds: enough for a slow phone at the hardest one.
+pub const PROOF_SECONDS: u64 = 300;
 /// Largest request body, in bytes; anything above answers 413.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
 /// Largest sale definition accepted by the operator API, in bytes.
@@ -111,6 +115,7 @@ pub const KEY_BYTES_MIN: usize = 32;
 pub const KEYS_MAX: usize = 64;
 
 const _: () = assert!(CREDENTIAL_BYTES_MAX * 4 <= HEAD_BYTES_MAX, "two credentials and the rest fit a head");
+const _: () = assert!(PROOF_BYTES_MAX + CREDENTIAL_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX < SALE_FILE_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MIN < CODE_BYTES_MAX && CODE_BYTES_MAX + EMAIL_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(WRITE_BATCH_MAX <= WRITE_QUEUE_MAX);

@@ -39,6 +39,7 @@ use crate::{
 };
 
 mod draw;
+mod proof;
 mod renewal;
 
 pub use self::draw::DrawRefusal;
@@ -73,6 +74,7 @@ pub struct App {
     pub(crate) parts: AppParts,
     environment: Environment,
     pub(crate) calls: Calls,
+    checks: proof::Checks,
     live: ArcSwap<HashMap<SaleId, Arc<LiveSale>>>,
     accounts: Arc<AccountLimit>,
 }
@@ -99,6 +101,10 @@ pub struct Entrance<'a> {
     pub email: Option<&'a str>,
     /// The key under which a lost answer may be asked for again.
     pub entry_key: Option<&'a str>,
+    /// The work that was done, if any.
+    pub proof: Option<&'a str>,
+    /// Whether their network is above its limit.
+    pub is_crowded: bool,
 }
 
 /// An account and where its place is.
@@ -127,7 +133,14 @@ impl App {
     #[must_use]
     pub fn with_environment(parts: AppParts, environment: Environment) -> Self {
         let accounts = Arc::new(AccountLimit::new(Some(ACCOUNT_LIMIT)));
-        Self { parts, environment, calls: Calls::default(), live: ArcSwap::default(), accounts }
+        Self {
+            parts,
+            environment,
+            calls: Calls::default(),
+            checks: proof::checks(),
+            live: ArcSwap::default(),
+            accounts,
+        }
     }
 
     /// The same, holding each account to `accounts`, which others may share.
@@ -226,6 +239,10 @@ impl App {
             _ => {}
         }
         let who = self.who(sale, &snapshot, entrance, now)?;
+        // A ticket has paid for its place already.
+        if who.ticket.is_none() {
+            self.check_proof(sale, entrance, who.account, now).await?;
+        }
         let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
         let missed_seq = ticket_seq.filter(|seq| snapshot.has_missed(who.lane, *seq));
         let entry = Entry { account: who.account, ticket_seq, missed_seq, listed_as: who.listed_as };

@@ -4,13 +4,14 @@ use askama::Template;
 use lockgate_shared::{
     catalog::StoredSale,
     gate::StockSnapshot,
-    sale::{EntryRule, SaleDefinition},
+    sale::{EntryRule, ProofWhen, SaleDefinition},
     wording::{moment_text, price_text},
 };
 
 use crate::{
     answers::PersonalStatus,
     draw::is_lottery,
+    http::PROOF_REQUIRED,
     phase::{Phase, item_state},
     snapshot::PublicStatus,
 };
@@ -40,7 +41,9 @@ struct SalePage<'a> {
     may_enter: bool,
     needs_eligibility: bool,
     needs_code: bool,
+    error_code: Option<&'static str>,
     entry_error: Option<&'static str>,
+    needs_proof: bool,
     refresh_seconds: Option<u64>,
     items: Vec<ItemLine<'a>>,
     per_account_limit: u32,
@@ -112,7 +115,15 @@ pub fn sale_page(
     status: &PublicStatus,
     phase: Phase,
 ) -> String {
-    sale_page_saying(sale, stock, status, phase, None)
+    let needs_proof = sale.definition.proof_of_work.is_some_and(|asked| asked.when == ProofWhen::Always);
+    sale_page_saying(sale, stock, status, phase, Entry { needs_proof, refused: None })
+}
+
+/// What the form for entering says and does.
+struct Entry {
+    needs_proof: bool,
+    /// The problem's code, and words for people.
+    refused: Option<(&'static str, &'static str)>,
 }
 
 /// A sale's page for whoever could not enter by its form: it says so beside the form.
@@ -122,8 +133,14 @@ pub fn refused_page(
     stock: Option<&StockSnapshot>,
     status: &PublicStatus,
     phase: Phase,
+    code: &'static str,
 ) -> String {
+    let needs_proof = code == PROOF_REQUIRED || sale.definition.proof_of_work.is_some();
     let words = match sale.definition.entry {
+        _ if code == PROOF_REQUIRED => {
+            "Many people come from your network at this moment, or what your browser computed was used before. Wait \
+             until your browser is ready, then press the button again. It needs JavaScript for that."
+        }
         EntryRule::Allowlist => {
             "We could not find this code together with this e-mail address. Please check both: the code is in the \
              message you were sent, and the address is the one that message came to."
@@ -132,7 +149,7 @@ pub fn refused_page(
             "This entry pass is not accepted. It may have run out: please get a new one from the shop."
         }
     };
-    sale_page_saying(sale, stock, status, phase, Some(words))
+    sale_page_saying(sale, stock, status, phase, Entry { needs_proof, refused: Some((code, words)) })
 }
 
 fn sale_page_saying(
@@ -140,7 +157,7 @@ fn sale_page_saying(
     stock: Option<&StockSnapshot>,
     status: &PublicStatus,
     phase: Phase,
-    entry_error: Option<&'static str>,
+    entry: Entry,
 ) -> String {
     let definition = &sale.definition;
     let zone = definition.time_zone.as_deref();
@@ -169,7 +186,9 @@ fn sale_page_saying(
         may_enter: !matches!(phase, Phase::Scheduled | Phase::Closed),
         needs_eligibility: definition.entry == EntryRule::Eligibility,
         needs_code: definition.entry == EntryRule::Allowlist,
-        entry_error,
+        error_code: entry.refused.map(|(code, _)| code),
+        entry_error: entry.refused.map(|(_, words)| words),
+        needs_proof: entry.needs_proof,
         // Only while there is nothing to fill in: a refresh would take away what somebody is typing.
         refresh_seconds: (phase == Phase::Scheduled).then_some(15),
         items: items.collect(),

@@ -1,6 +1,12 @@
 //! Why the line says no. A refusal is an answer, not a failure; only [`Refusal::Store`] is one.
 
-use lockgate_shared::{clock::Timestamp, store::StoreError};
+use std::fmt;
+
+use lockgate_shared::{
+    clock::Timestamp,
+    proof_of_work::{Challenge, ProofError},
+    store::StoreError,
+};
 
 use crate::eligibility::NotEligible;
 
@@ -43,6 +49,12 @@ pub enum Refusal {
     /// The admission cannot last longer: the sale renews none, or it is over.
     #[error("the admission cannot be renewed")]
     NotRenewable,
+    /// Work has to be done first.
+    #[error("proof of work is required: {}", .0.why)]
+    ProofRequired(Box<ProofRequired>),
+    /// More proofs come than this process checks.
+    #[error("too many proofs of work are being checked")]
+    Busy,
     /// The turn has not come.
     #[error("the turn has not come")]
     NotYourTurn {
@@ -67,4 +79,34 @@ pub enum Refusal {
     /// A token could not be signed.
     #[error("a token could not be signed")]
     Signing,
+}
+
+/// What has to be done before entering, and why.
+#[derive(Debug)]
+pub struct ProofRequired {
+    /// Why what was shown, if anything, does not do.
+    pub why: ProofFault,
+    /// What to solve.
+    pub challenge: Challenge,
+}
+
+/// What is wrong with the proof that was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProofFault {
+    /// There was none.
+    Missing,
+    /// It does not verify.
+    Refused(ProofError),
+    /// Somebody else entered by it.
+    Used,
+}
+
+impl fmt::Display for ProofFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("this sale asks for one"),
+            Self::Refused(error) => error.fmt(f),
+            Self::Used => f.write_str("it was used before, and each counts once"),
+        }
+    }
 }

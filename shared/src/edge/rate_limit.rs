@@ -20,9 +20,9 @@ use governor::{
     clock::{Clock, DefaultClock, Reference},
     middleware::NoOpMiddleware,
 };
-use http::{Extensions, StatusCode};
+use http::StatusCode;
 
-use super::{client::Caller, table::BoundedTable};
+use super::table::BoundedTable;
 use crate::{ids::AccountHash, problem::Problem};
 
 /// Most IPv4 addresses, and most IPv6 /64 networks, of one limit.
@@ -213,15 +213,6 @@ pub fn rate_limited(seconds: u32) -> Problem {
     let detail = "Too many requests came from your network. Wait as long as Retry-After says, then try again; \
                   a place you have is kept.";
     Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(seconds)
-}
-
-/// Refuses an entry from a network that is above its limit, for a sale that has nothing to ask for first.
-///
-/// # Errors
-/// 429 `rate_limited`.
-pub fn refuse_crowded(extensions: &Extensions) -> Result<(), Problem> {
-    let crowded = extensions.get::<Caller>().and_then(|caller| caller.crowded_seconds);
-    crowded.map_or(Ok(()), |seconds| Err(rate_limited(seconds)))
 }
 
 /// 429 `rate_limited`, for an account.

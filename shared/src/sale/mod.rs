@@ -29,7 +29,7 @@ pub use self::{
     difference::{Difference, differences},
     moments::moment_problems,
     problem::SaleProblem,
-    rules::{change_problems, not_built_yet},
+    rules::change_problems,
 };
 use crate::{
     clock::Timestamp,
@@ -251,6 +251,31 @@ impl From<AdmissionText> for Admission {
 pub struct ProofOfWork {
     /// Hashes a browser computes on average.
     pub difficulty: u64,
+    /// When it is asked for. Default `always`.
+    #[serde(default)]
+    pub when: ProofWhen,
+}
+
+/// When work is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProofWhen {
+    /// Of everybody.
+    #[default]
+    Always,
+    /// Only of whoever comes from a network that is above its limit.
+    Crowded,
+}
+
+impl ProofWhen {
+    /// The word that stands in sale files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Crowded => "crowded",
+        }
+    }
 }
 
 /// Somebody who may sign `{sub: account, aud: sale id, exp}`.

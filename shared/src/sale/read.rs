@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::{
     Admission, Beacon, EligibilityAlgorithm, EligibilityKey, EntryRule, HOLD_SECONDS_DEFAULT, Item,
-    LANES_DEFAULT, Lottery, PER_ACCOUNT_LIMIT_DEFAULT, ProofOfWork, QueueingMethod, SaleDefinition,
-    SaleProblem, TOKEN_SECONDS_DEFAULT, TURN_SECONDS_DEFAULT,
+    LANES_DEFAULT, Lottery, PER_ACCOUNT_LIMIT_DEFAULT, ProofOfWork, ProofWhen, QueueingMethod,
+    SaleDefinition, SaleProblem, TOKEN_SECONDS_DEFAULT, TURN_SECONDS_DEFAULT,
     fields::{self, Fault, choice, whole, wrong_kind},
     rules, suggest,
     tree::{Kind, Node},
@@ -35,9 +35,7 @@ pub(super) fn definition(root: &Node) -> Result<SaleDefinition, Vec<SaleProblem>
     let Some(draft) = reader.sale(root) else {
         return Err(reader.problems);
     };
-    let not_built =
-        rules::not_built_yet(&draft).into_iter().map(|problem| (vec![problem.key.clone()], problem));
-    for (relies_on, mut problem) in rules::contradictions(&draft).into_iter().chain(not_built) {
+    for (relies_on, mut problem) in rules::contradictions(&draft) {
         // A rule over a value that could not be read would judge its stand-in.
         if !relies_on.iter().any(|key| reader.is_unread(key)) {
             problem.line = root.line_of(&problem.key);
@@ -255,7 +253,8 @@ impl Reader {
     fn proof_of_work(&mut self, at: &Section<'_>) -> Option<ProofOfWork> {
         let at = &self.section("proof_of_work".into(), "proof_of_work", at.node.get("proof_of_work")?)?;
         let difficulty = self.required(at, "difficulty", "50000", whole(1..=DIFFICULTY_MAX)).unwrap_or(1);
-        Some(ProofOfWork { difficulty })
+        let moments = choice(&[("always", ProofWhen::Always), ("crowded", ProofWhen::Crowded)]);
+        Some(ProofOfWork { difficulty, when: self.optional(at, "when", moments).unwrap_or_default() })
     }
 
     fn eligibility_keys(&mut self, at: &Section<'_>) -> Vec<EligibilityKey> {

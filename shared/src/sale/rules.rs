@@ -191,20 +191,6 @@ fn eligibility_keys(sale: &SaleDefinition, findings: &mut Findings) {
     }
 }
 
-/// What a definition asks for that this version does not do. It is refused: served as something else, nobody
-/// would notice until the sale.
-#[must_use]
-pub fn not_built_yet(sale: &SaleDefinition) -> Vec<SaleProblem> {
-    let mut problems = Vec::new();
-    let mut refuse = |key: &str, value: String, remedy: &str| {
-        problems.push(SaleProblem::new(key, value, "is not built into this version", remedy));
-    };
-    if sale.proof_of_work.is_some() {
-        refuse("proof_of_work", String::new(), "remove [proof_of_work]");
-    }
-    problems
-}
-
 /// What would change that may not change once a sale exists: places, numbers, units and orders depend on it.
 /// Everything else may.
 #[must_use]

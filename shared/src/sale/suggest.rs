@@ -38,7 +38,7 @@ const KNOWN: &[(&str, &[&str])] = &[
             "token_seconds_max",
         ],
     ),
-    ("proof_of_work", &["difficulty"]),
+    ("proof_of_work", &["difficulty", "when"]),
     ("eligibility_keys", &["kid", "algorithm", "secret_env", "public_key"]),
     ("items", &["item", "name", "stock", "price", "currency"]),
 ];

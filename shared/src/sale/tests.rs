@@ -190,19 +190,6 @@ fn a_lottery_says_whether_a_beacon_joins_its_draw() {
 }
 
 #[test]
-fn refuses_what_is_not_built_yet_saying_so() {
-    #[rustfmt::skip]
-    assert_refused(&[
-        ("[admission]", "[proof_of_work]\ndifficulty = 50000\n[admission]", "proof_of_work", "remove"),
-    ]);
-    let allowlist = problems(&changed("\"eligibility\"", "\"allowlist\""));
-    assert_eq!(
-        allowlist.iter().map(|problem| problem.key.as_str()).collect::<Vec<_>>(),
-        ["eligibility_keys"]
-    );
-}
-
-#[test]
 fn misspelt_misplaced_and_doubled_keys_are_refused() {
     #[rustfmt::skip]
     assert_refused(&[

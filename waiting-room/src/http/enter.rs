@@ -7,7 +7,7 @@ use http::{HeaderMap, Request, StatusCode, header};
 use lockgate_shared::{
     catalog::StoredSale,
     credentials,
-    edge::rate_limit::refuse_crowded,
+    edge::client::Caller,
     negotiate::wants_html,
     problem::Problem,
     request::{BodyKind, SalePath},
@@ -15,7 +15,7 @@ use lockgate_shared::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{NOT_ELIGIBLE, Nothing, private_json, private_page, read_post, see_other};
+use super::{NOT_ELIGIBLE, PROOF_REQUIRED, private_json, private_page, read_post, see_other};
 use crate::{
     answers::{PersonalStatus, Place},
     app::{App, Entrance, ShownTicket},
@@ -23,10 +23,19 @@ use crate::{
     refusal::Refusal,
 };
 
+/// What an open sale takes. A proof is taken everywhere, needed or not: whoever solved a challenge just before an
+/// operator stopped asking must not be refused for it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenBody {
+    proof: Option<String>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EligibilityBody {
     eligibility: Option<String>,
+    proof: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -34,6 +43,7 @@ struct EligibilityBody {
 struct CodeBody {
     code: Option<String>,
     email: Option<String>,
+    proof: Option<String>,
 }
 
 /// What somebody brings, by any entry rule.
@@ -42,6 +52,7 @@ struct Brought {
     eligibility: Option<String>,
     code: Option<String>,
     email: Option<String>,
+    proof: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -59,7 +70,8 @@ pub(super) async fn enter(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let sale = app.sale(&id)?;
-    refuse_crowded(request.extensions())?;
+    let caller = request.extensions().get::<Caller>();
+    let is_crowded = caller.is_some_and(|caller| caller.crowded_seconds.is_some());
     let (brought, kind, headers) = read_entry(&sale, request).await?;
     let cookie = credentials::ticket_cookie(&id);
     let ticket = match credentials::bearer(&headers)? {
@@ -72,6 +84,8 @@ pub(super) async fn enter(
         code: brought.code.as_deref(),
         email: brought.email.as_deref(),
         entry_key: credentials::idempotency_key(&headers)?,
+        proof: brought.proof.as_deref().filter(|proof| !proof.is_empty()),
+        is_crowded,
     };
     match app.enter(&sale, entrance).await {
         Ok(place) if kind == BodyKind::Json => Ok(as_json(&place)),
@@ -84,12 +98,13 @@ pub(super) async fn enter(
 /// What the form asked for and did not get is said beside the form; anything else on a page of its own.
 fn refused(app: &App, sale: &Arc<StoredSale>, refusal: Refusal) -> Result<Response, Problem> {
     let problem = Problem::from(refusal);
-    if problem.code != NOT_ELIGIBLE {
+    if ![NOT_ELIGIBLE, PROOF_REQUIRED].contains(&problem.code) {
         return Err(problem);
     }
     let snapshot = app.live(sale).snapshot();
     let doing = snapshot.phase(app.parts.clock.now());
-    let page = pages::refused_page(&snapshot.sale, snapshot.stock.as_deref(), &snapshot.status, doing);
+    let page =
+        pages::refused_page(&snapshot.sale, snapshot.stock.as_deref(), &snapshot.status, doing, problem.code);
     Ok(private_page(problem.status, page))
 }
 
@@ -100,16 +115,16 @@ async fn read_entry(
 ) -> Result<(Brought, BodyKind, HeaderMap), Problem> {
     match sale.definition.entry {
         EntryRule::Eligibility => {
-            let (EligibilityBody { eligibility }, kind, headers) = read_post(request).await?;
-            Ok((Brought { eligibility, ..Brought::default() }, kind, headers))
+            let (EligibilityBody { eligibility, proof }, kind, headers) = read_post(request).await?;
+            Ok((Brought { eligibility, proof, ..Brought::default() }, kind, headers))
         }
         EntryRule::Allowlist => {
-            let (CodeBody { code, email }, kind, headers) = read_post(request).await?;
-            Ok((Brought { code, email, ..Brought::default() }, kind, headers))
+            let (CodeBody { code, email, proof }, kind, headers) = read_post(request).await?;
+            Ok((Brought { code, email, proof, ..Brought::default() }, kind, headers))
         }
         EntryRule::Open => {
-            let (Nothing {}, kind, headers) = read_post(request).await?;
-            Ok((Brought::default(), kind, headers))
+            let (OpenBody { proof }, kind, headers) = read_post(request).await?;
+            Ok((Brought { proof, ..Brought::default() }, kind, headers))
         }
     }
 }

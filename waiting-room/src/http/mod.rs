@@ -6,6 +6,7 @@ mod draw;
 mod enter;
 mod leave;
 mod operator;
+mod proof;
 mod queue;
 mod renewal;
 mod sales;
@@ -46,6 +47,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/sale/{sale}/renew", post(renewal::renew))
         .route("/sale/{sale}/release", post(renewal::release))
         .route("/assets/pass.js", get(sales::pass_script))
+        .route("/sale/{sale}/challenge", get(proof::challenge))
+        .route("/assets/enter.js", get(proof::script))
+        .route("/assets/altcha-pbkdf2.js", get(proof::worker))
         .with_state(app)
 }
 
@@ -62,6 +66,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/draw", post(draw::draw))
         .route("/operator/v1/sales/{sale}/allowlist", post(allowlist::allow))
         .route("/operator/v1/sales/{sale}/release", post(renewal::release_by_id))
+        .route("/operator/v1/sales/{sale}/proof_of_work", patch(proof::change_proof))
         .route(
             "/operator/v1/sales/{sale}/admission",
             patch(operator::admission).get(operator::show_admission),
@@ -122,6 +127,16 @@ impl From<Refusal> for Problem {
                 "not_renewable",
                 "This admission cannot be renewed: the sale renews none, or it was given back. It is good until its end.",
             ),
+            Refusal::ProofRequired(required) => {
+                let detail = format!(
+                    "No proof of work that counts: {}. Solve `challenge` by the ALTCHA scheme and send the answer as \
+                     `proof`. In a browser, go back to the sale's page: it does this by itself.",
+                    required.why
+                );
+                let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
+                Self::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
+            }
+            Refusal::Busy => Self::unavailable("overloaded", "Too many enter at this moment. Try again."),
             Refusal::NotYourTurn { retry_after_ms } => {
                 let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
                 Self::conflict("not_your_turn", "It is not your turn yet. Your place is kept.")
@@ -147,6 +162,8 @@ impl From<Refusal> for Problem {
 
 /// The code of everything that somebody would have had to bring and did not.
 const NOT_ELIGIBLE: &str = "not_eligible";
+/// What whoever has to do work first is told.
+pub(crate) const PROOF_REQUIRED: &str = "proof_required";
 
 fn not_eligible(detail: &str) -> Problem {
     Problem::forbidden(NOT_ELIGIBLE, detail)

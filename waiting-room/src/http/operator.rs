@@ -12,7 +12,7 @@ use lockgate_shared::{
     operator::Role,
     problem::Problem,
     request::{BodyKind, SalePath, body_kind, read_body, read_bytes},
-    sale::{SaleDefinition, SaleProblem, not_built_yet, parse_json},
+    sale::{SaleDefinition, SaleProblem, parse_json},
 };
 use serde::{Deserialize, Serialize};
 
@@ -246,7 +246,7 @@ async fn control(
     change(app, id, action, change_to).await
 }
 
-async fn change(
+pub(super) async fn change(
     app: &App,
     id: &SaleId,
     action: &'static str,
@@ -264,7 +264,7 @@ async fn read_definition(app: &App, id: &SaleId, request: Request<Body>) -> Resu
     }
     let bytes = read_bytes(body, SALE_FILE_BYTES_MAX).await?;
     let definition = parse_json(&bytes).map_err(|problems| invalid(&problems))?;
-    let mut problems = not_built_yet(&definition);
+    let mut problems = Vec::new();
     if definition.id != *id {
         let remedy = format!("write \"{id}\", or send it to the address of {}", definition.id);
         problems.push(SaleProblem::new("id", &definition.id, "is not the sale of this address", remedy));

@@ -5,6 +5,7 @@ mod allowlist;
 mod forfeit;
 
 use lockgate_shared::{
+    proof_of_work::{Proof, ProofId},
     store::{redis::RedisLink, sqlite::Sqlite},
     testing::{PrivateRedis, eventually},
 };
@@ -25,6 +26,11 @@ pub(super) fn account(n: u8) -> AccountHash {
 
 pub(super) fn sale(name: &str) -> SaleId {
     name.parse().unwrap()
+}
+
+/// Runs out so late that the real clock of a store, too, finds it live.
+pub(super) fn proof(n: u8) -> Proof {
+    Proof { id: ProofId([n; 16]), expires_at: at(300) }
 }
 
 fn entry(n: u8) -> Entry {
@@ -83,6 +89,23 @@ async fn places_are_given_in_order_and_kept(store: &dyn Store) {
     assert_eq!(enter(store, &super::conformance::sale("order-2"), entry(1), view(0), 0).await, (0, true));
     assert_eq!(store.seat(&sale, 0, account(2)).await.unwrap().map(|seat| seat.seq), Some(1));
     assert_eq!(store.seat(&sale, 1, account(2)).await.unwrap(), None);
+}
+
+async fn a_proof_of_work_counts_for_one_account(store: &dyn Store) {
+    let (sale, other) = (sale("proofs"), super::conformance::sale("proofs-2"));
+    for (sale, n, who, expected) in [
+        (&sale, 1, 1, Spent::Counts),
+        (&sale, 1, 2, Spent::Used),
+        (&sale, 1, 1, Spent::Counts),
+        (&sale, 2, 2, Spent::Counts),
+        (&other, 1, 2, Spent::Counts),
+    ] {
+        assert_eq!(store.spend(sale, proof(n), account(who), at(0)).await.unwrap(), expected, "{n} {who}");
+    }
+    // What has run out is forgotten in passing; what has not stays.
+    let late = Proof { id: ProofId([9; 16]), expires_at: at(900) };
+    assert_eq!(store.spend(&sale, late, account(1), at(299)).await.unwrap(), Spent::Counts);
+    assert_eq!(store.spend(&sale, proof(1), account(2), at(299)).await.unwrap(), Spent::Used);
 }
 
 async fn a_missed_turn_gives_a_new_place(store: &dyn Store) {
@@ -410,6 +433,7 @@ async fn k2_fifty_at_once_get_one_place(store: &dyn Store) {
 async fn suite(store: &dyn Store) {
     store.ping().await.unwrap();
     places_are_given_in_order_and_kept(store).await;
+    a_proof_of_work_counts_for_one_account(store).await;
     a_missed_turn_gives_a_new_place(store).await;
     a_missed_turn_amid_others_gives_a_new_place(store).await;
     p2_a_draw_is_stored_with_its_row_in_one_step_or_not_at_all(store).await;

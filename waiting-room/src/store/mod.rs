@@ -7,6 +7,7 @@ mod allowlist;
 #[cfg(test)]
 mod conformance;
 pub mod model;
+mod proofs;
 mod redis;
 mod rules;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
+    proof_of_work::Proof,
     store::StoreError,
 };
 
@@ -172,6 +174,15 @@ pub struct Forfeit {
     pub issued_at: Timestamp,
 }
 
+/// What became of a proof of work that was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spent {
+    /// It counts for this account, now or when it was first shown.
+    Counts,
+    /// It was used by another account.
+    Used,
+}
+
 /// What a survey found in one lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaneReport {
@@ -289,6 +300,15 @@ pub trait Store: Send + Sync {
 
     /// Lets a live right last longer, never shorter and never longer than it may. `None`: it is not live.
     async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError>;
+    /// Uses a proof of work up for an account, and remembers it until its challenge runs out. It comes verified, so
+    /// it has not run out.
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        now: Timestamp,
+    ) -> Result<Spent, StoreError>;
 
     /// The account's place.
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError>;

@@ -10,13 +10,14 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
+    proof_of_work::{Proof, ProofId},
     store::StoreError,
 };
 
 use super::{
     Advanced, Allowed, Departure, EmailHash, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX,
     LaneReport, LaneView, Listed, LogsRead, Move, RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed,
-    Redemption, Renewal, Right, Seat, SeatState, Store, allowlist,
+    Redemption, Renewal, Right, Seat, SeatState, Spent, Store, allowlist,
     rules::{self, Entering, Redeeming},
 };
 use crate::admission::AdmissionRecord;
@@ -31,6 +32,7 @@ pub struct Model {
 struct State {
     lanes: HashMap<(SaleId, u16), Lane>,
     lines: HashMap<SaleId, Stored>,
+    proofs: HashMap<(SaleId, ProofId), AccountHash>,
 }
 
 #[derive(Default)]
@@ -210,6 +212,17 @@ impl Store for Model {
             }
             Some(right)
         }))
+    }
+
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        _now: Timestamp,
+    ) -> Result<Spent, StoreError> {
+        let user = self.with(|state| *state.proofs.entry((sale.clone(), proof.id)).or_insert(account));
+        Ok(if user == account { Spent::Counts } else { Spent::Used })
     }
 
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {

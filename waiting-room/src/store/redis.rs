@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
+    proof_of_work::Proof,
     store::{StoreError, redis::RedisLink},
 };
 use redis::Script;
@@ -14,7 +15,7 @@ use redis::Script;
 use super::{
     Advanced, Allowed, Departure, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX, LaneReport,
     LaneView, Listed, LogsRead, Move, RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption,
-    Renewal, Right, Seat, SeatState, Store,
+    Renewal, Right, Seat, SeatState, Spent, Store, proofs,
 };
 use crate::{
     admission::AdmissionRecord,
@@ -289,6 +290,19 @@ impl Store for RedisStore {
             Some(Some(Redeemed::Admitted(right))) => Ok(Some(right)),
             Some(_) => Err(unreadable("renew", "not a right")),
         }
+    }
+
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        now: Timestamp,
+    ) -> Result<Spent, StoreError> {
+        let key = self.link.key(&format!("{sale}:proof:{}", hex::encode(proof.id.0)));
+        let command = proofs::redis_command(&key, proof, account, now);
+        let user: Option<Vec<u8>> = self.link.command("spend", &command).await?;
+        Ok(user.map_or(Spent::Counts, |user| proofs::spent(&user, account)))
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {

@@ -8,7 +8,7 @@ use std::sync::{
 use proptest::prelude::*;
 
 use super::{
-    conformance::{account, at, redemption, redis_store, sale, sqlite_store},
+    conformance::{account, at, proof, redemption, redis_store, sale, sqlite_store},
     *,
 };
 use crate::draw::Draw;
@@ -23,6 +23,7 @@ enum Command {
     Conclude { lane: u16, accounts: Vec<u8> },
     Forfeit { lane: u16, rights: Vec<(u8, i64)> },
     Renew { lane: u16, account: u8, jti: u8, now: i64, to: i64 },
+    Spend { proof: u8, account: u8 },
     Survey { read: Vec<(u64, u64)>, now: i64 },
     Lease { holder: u8, knows: u64 },
     Record { rows_from: usize },
@@ -63,6 +64,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         3 => (lane.clone(), prop::collection::vec((who.clone(), now.clone()), 0..6))
             .prop_map(|(lane, rights)| Command::Forfeit { lane, rights }),
         2 => (lane.clone(), lines).prop_map(|(lane, lines)| Command::Allow { lane, lines }),
+        2 => (0u8..4, who.clone()).prop_map(|(proof, account)| Command::Spend { proof, account }),
         2 => (lane, who).prop_map(|(lane, account)| Command::Seat { lane, account }),
         3 => (prop::collection::vec((0u64..5, 0u64..5), 2), now)
             .prop_map(|(read, now)| Command::Survey { read, now }),
@@ -118,6 +120,9 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
                 .map(|(n, issued)| Forfeit { account: account(*n), issued_at: at(*issued) })
                 .collect();
             format!("{:?}", store.forfeit(sale, *lane, &forfeits).await.unwrap())
+        }
+        Command::Spend { proof: n, account: who } => {
+            format!("{:?}", store.spend(sale, proof(*n), account(*who), at(0)).await.unwrap())
         }
         Command::Survey { read, now } => {
             let read: Vec<LogsRead> =

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
+    proof_of_work::Proof,
     store::{StoreError, migrations::Migration, sqlite::Sqlite},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -14,7 +15,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::{
     Advanced, Allowed, Departure, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX, LaneReport,
     LaneView, Listed, LogsRead, Move, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption, Renewal, Right,
-    Seat, SeatState, Store,
+    Seat, SeatState, Spent, Store,
+    proofs::{PROOFS, spend_in_sqlite},
     rules::{self, Entering, Redeeming},
 };
 use crate::{
@@ -35,6 +37,7 @@ pub const LINE_SQLITE: &[Migration] = &[
         version: 5,
         sql: "ALTER TABLE line_records ADD COLUMN lease_life_ms INTEGER NOT NULL DEFAULT 0;",
     },
+    Migration { version: 6, sql: PROOFS },
 ];
 
 const TABLES: &str = "
@@ -428,6 +431,17 @@ impl Store for SqliteStore {
         let (sale, renewal) = (sale.clone(), renewal.clone());
         let op = move |db: &Connection| rights::renew(&Lane { db, sale: sale.as_str(), lane }, &renewal);
         self.db.write("renew", op).await
+    }
+
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        now: Timestamp,
+    ) -> Result<Spent, StoreError> {
+        let sale = sale.clone();
+        self.db.write("spend", move |db| spend_in_sqlite(db, &sale, proof, account, now)).await
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {

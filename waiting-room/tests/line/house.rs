@@ -19,6 +19,7 @@ use lockgate_shared::{
     ids::{AccountHash, ClaimId, SaleId},
     keys::KeyRing,
     operator::{OperatorKeys, Role},
+    proof_of_work::Proof,
     sale::{EXAMPLE_TOML, SaleDefinition, parse_toml},
     service_token::ServiceSigner,
     store::{StoreError, redis::RedisLink, sqlite::Sqlite},
@@ -28,7 +29,8 @@ use lockgate_waiting_room::{
     App, AppParts, operator_router, router, run,
     store::{
         Advanced, Allowed, Departure, EnterAnswer, Entry, Forfeit, LINE_SQLITE, LaneReport, LaneView, Listed,
-        LogsRead, Move, Recorded, Redeemed, Redemption, RedisStore, Renewal, Right, Seat, SqliteStore, Store,
+        LogsRead, Move, Recorded, Redeemed, Redemption, RedisStore, Renewal, Right, Seat, Spent, SqliteStore,
+        Store,
     },
 };
 use serde_json::{Value, json};
@@ -98,6 +100,15 @@ impl Store for Watched {
     }
     async fn renew(&self, sale: &SaleId, lane: u16, renewal: &Renewal) -> Result<Option<Right>, StoreError> {
         self.count().renew(sale, lane, renewal).await
+    }
+    async fn spend(
+        &self,
+        sale: &SaleId,
+        proof: Proof,
+        account: AccountHash,
+        now: Timestamp,
+    ) -> Result<Spent, StoreError> {
+        self.count().spend(sale, proof, account, now).await
     }
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {
         let mut reports = self.inner.survey(sale, read, now).await;

@@ -12,5 +12,6 @@ mod lottery;
 mod operators;
 mod pages;
 mod processes;
+mod proof;
 mod refusals;
 mod renewal;
