@@ -303,7 +303,7 @@ impl House {
         let serving = self.serving(self.snapshot(), line);
         let place = &mut line.places[index];
         // Whoever was called is looked up where the leaving was written; the others are not.
-        let is_called = index as u64 + 1 <= serving;
+        let is_called = (index as u64) < serving;
         if place.left_at.is_some() && (is_called || place.is_known_to_have_left()) {
             return problem(410, "left");
         }
