@@ -89,8 +89,9 @@ async fn watch_stock(app: Arc<App>, id: SaleId) {
             continue;
         };
         let doing = phase(&sale.definition, &sale.controls, None, false, app.parts.clock.now());
-        if matches!(doing, Phase::Scheduled | Phase::Closed) {
-            sleep(IDLE_TICK).await;
+        let is_on_sale = sale.controls.stock_opened_at.is_some();
+        if !is_on_sale || matches!(doing, Phase::Scheduled | Phase::Closed) {
+            sleep(if is_on_sale { IDLE_TICK } else { TICK }).await;
             continue;
         }
         match app.parts.gate.stock(&id).await {
