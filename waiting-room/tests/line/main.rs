@@ -15,3 +15,4 @@ mod processes;
 mod proof;
 mod refusals;
 mod renewal;
+mod watched;
