@@ -110,6 +110,7 @@ where
         let Passage { id, verdict } = self.edge.inspect(&mut request, class);
         let answer = verdict.map(|begun| (begun, bounded(self.inner.call(request), started)));
         let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default());
+        let name = id.clone();
         let named = async move {
             let mut response = match answer {
                 // The work counts as begun until its answer is there.
@@ -122,13 +123,10 @@ where
             let route = route.as_ref().map_or("none", MatchedPath::as_str);
             meter.note(&method, route, response.status(), started.elapsed());
             finish(&mut response, is_https);
-            response
-        };
-        Box::pin(async move {
-            let mut response = REQUEST_ID.scope(id.clone(), named).instrument(span).await;
-            response.headers_mut().insert(REQUEST_ID_HEADER, id);
+            response.headers_mut().insert(REQUEST_ID_HEADER, name);
             Ok(response)
-        })
+        };
+        Box::pin(REQUEST_ID.scope(id, named).instrument(span))
     }
 }
 
