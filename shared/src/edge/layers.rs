@@ -135,6 +135,10 @@ fn finish(response: &mut Response, is_https: bool) {
     if matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         spread_retry_after(response.headers_mut());
     }
+    if matches!(response.status(), StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT) {
+        // The rest of the body is not read, so nothing can follow on this connection: whoever keeps it must know.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     add_security_headers(response.headers_mut());
     if is_https {
         response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, HTTPS_ONLY.clone());
