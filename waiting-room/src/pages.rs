@@ -120,6 +120,7 @@ pub fn sale_page(
 }
 
 /// What the form for entering says and does.
+#[derive(Clone, Copy)]
 struct Entry {
     needs_proof: bool,
     /// The problem's code, and words for people.

@@ -31,7 +31,12 @@ use lockgate_shared::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{app::App, eligibility::NotEligible, prepared::Prepared, refusal::Refusal};
+use crate::{
+    app::App,
+    eligibility::NotEligible,
+    prepared::Prepared,
+    refusal::{ProofRequired, Refusal},
+};
 
 /// What shoppers call.
 pub fn router(app: Arc<App>) -> Router {
@@ -127,15 +132,7 @@ impl From<Refusal> for Problem {
                 "not_renewable",
                 "This admission cannot be renewed: the sale renews none, or it was given back. It is good until its end.",
             ),
-            Refusal::ProofRequired(required) => {
-                let detail = format!(
-                    "No proof of work that counts: {}. Solve `challenge` by the ALTCHA scheme and send the answer as \
-                     `proof`. In a browser, go back to the sale's page: it does this by itself.",
-                    required.why
-                );
-                let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
-                Self::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
-            }
+            Refusal::ProofRequired(required) => proof_required(&required),
             Refusal::Busy => Self::unavailable("overloaded", "Too many enter at this moment. Try again."),
             Refusal::NotYourTurn { retry_after_ms } => {
                 let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
@@ -164,6 +161,16 @@ impl From<Refusal> for Problem {
 const NOT_ELIGIBLE: &str = "not_eligible";
 /// What whoever has to do work first is told.
 pub(crate) const PROOF_REQUIRED: &str = "proof_required";
+
+fn proof_required(required: &ProofRequired) -> Problem {
+    let detail = format!(
+        "No proof of work that counts: {}. Solve `challenge` by the ALTCHA scheme and send the answer as `proof`. In \
+         a browser, go back to the sale's page: it does this by itself.",
+        required.why
+    );
+    let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
+    Problem::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
+}
 
 fn not_eligible(detail: &str) -> Problem {
     Problem::forbidden(NOT_ELIGIBLE, detail)
