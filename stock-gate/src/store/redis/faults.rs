@@ -13,7 +13,7 @@ use redis::cmd;
 
 use crate::store::{
     Claim, Prepared,
-    testbed::{Bench, check_invariant, claim, claim_id, item, sale, take},
+    testbed::{Bench, check_invariant, claim, claim_id, item, sale, take, token_id},
 };
 
 const KEYS: [&str; 6] = ["stock", "holds", "due", "accounts", "events", "returned"];
@@ -57,12 +57,13 @@ async fn running(bench: &Bench) -> SaleId {
 }
 
 /// Every writing verb where it would write, and what it said.
-async fn every_write(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 4] {
+async fn every_write(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 5] {
     let mut two = claim(9);
     two.request.quantity = 2;
     let claimed = bench.store.claim(sale, &two).await.map(drop);
     let [committed, released, expired] = every_ending(bench, sale).await;
-    [claimed, committed, released, expired]
+    let forfeited = bench.store.forfeit(sale, &token_id(3)).await.map(drop);
+    [claimed, committed, released, expired, forfeited]
 }
 
 async fn every_ending(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 3] {
