@@ -68,7 +68,10 @@ async fn f1_rotating_addresses_of_one_64_share_one_bucket() {
     let mut entered = 0;
     for n in 0..300u32 {
         let status = stand.enter(&format!("2001:db8:0:7::{n:x}")).await;
-        assert!(matches!(status, StatusCode::CREATED | StatusCode::TOO_MANY_REQUESTS), "{status}");
+        assert!(
+            matches!(status, StatusCode::CREATED | StatusCode::FORBIDDEN),
+            "proof of work is asked for: {status}"
+        );
         entered += u32::from(status == StatusCode::CREATED);
     }
     assert!((10..60).contains(&entered), "a tenth of the burst and what came back meanwhile: {entered}");
@@ -123,11 +126,11 @@ async fn f2_one_account_among_thousands_is_held_to_its_own_share() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn f3_those_turned_away_together_are_told_different_times() {
-    let stand = stand(&[PROXY, ("LOCKGATE_EDGE__ENTER_LIMIT", "1/s burst 1")]).await;
+    let stand = stand(&[PROXY, ("LOCKGATE_EDGE__TURN_LIMIT", "1/s burst 1")]).await;
     let mut told = std::collections::BTreeSet::new();
     let mut refused = 0;
     for _ in 0..60 {
-        let answer = stand.call(Method::POST, "/sale/one/enter", "192.0.2.1").send().await.unwrap();
+        let answer = stand.call(Method::POST, "/sale/one/admit", "192.0.2.1").send().await.unwrap();
         if answer.status() == StatusCode::TOO_MANY_REQUESTS {
             refused += 1;
             told.insert(answer.headers()["retry-after"].to_str().unwrap().parse::<u32>().unwrap());
@@ -138,20 +141,20 @@ async fn f3_those_turned_away_together_are_told_different_times() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_a_refused_program_gets_a_problem_and_a_person_a_page() {
-    let stand = stand(&[PROXY, ("LOCKGATE_EDGE__ENTER_LIMIT", "1/s burst 1")]).await;
-    let enter = |accept: &'static str| {
-        stand.call(Method::POST, "/sale/one/enter", "192.0.2.1").header("accept", accept).send()
+    let stand = stand(&[PROXY, ("LOCKGATE_EDGE__TURN_LIMIT", "1/s burst 1")]).await;
+    let admit = |accept: &'static str| {
+        stand.call(Method::POST, "/sale/one/admit", "192.0.2.1").header("accept", accept).send()
     };
-    enter("*/*").await.unwrap();
+    admit("*/*").await.unwrap();
     for accept in ["*/*", "application/json", "application/json, text/html;q=0.5"] {
-        let answer = enter(accept).await.unwrap();
+        let answer = admit(accept).await.unwrap();
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(answer.headers()["content-type"], "application/problem+json", "{accept}");
         let name = answer.headers()["x-request-id"].to_str().unwrap().to_owned();
         let body: Value = answer.json().await.unwrap();
         assert_eq!((&body["code"], &body["request_id"]), (&json!("rate_limited"), &json!(name)));
     }
-    let page = enter("text/html,application/xhtml+xml;q=0.9").await.unwrap();
+    let page = admit("text/html,application/xhtml+xml;q=0.9").await.unwrap();
     assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
     assert!(page.headers().contains_key("retry-after"));
 }

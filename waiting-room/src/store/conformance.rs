@@ -4,15 +4,15 @@
 mod allowlist;
 mod forfeit;
 mod leave;
+mod record;
 
 use lockgate_shared::{
     proof_of_work::{Proof, ProofId},
     store::{redis::RedisLink, sqlite::Sqlite},
-    testing::{PrivateRedis, eventually},
+    testing::PrivateRedis,
 };
 
 use super::*;
-use crate::draw::{Draw, Drawn};
 
 const NOW: i64 = 1_800_000_000;
 
@@ -142,35 +142,6 @@ async fn a_missed_turn_amid_others_gives_a_new_place(store: &dyn Store) {
     let entered = placed(store.enter(&sale, 0, &batch, view(0), at(0)).await.unwrap());
     let given: Vec<_> = entered.iter().map(|entered| (entered.seat.seq, entered.fresh)).collect();
     assert_eq!(given, [(7, true), (7, false), (8, true)]);
-}
-
-async fn p2_a_draw_is_stored_with_its_row_in_one_step_or_not_at_all(store: &dyn Store) {
-    let sale = sale("draw");
-    let drawn = Drawn { at: at(30), beacon: Some("8ef1 — \"ü\"\n".into()) };
-    let frozen = Draw { pools: vec![3, 0, 2], frozen_at: at(1), drawn: None };
-    let made = Draw { drawn: Some(drawn), ..frozen.clone() };
-    let step = |fence: u64, expected_version: u64, draw: &Draw, rows: &[Vec<u64>]| Move {
-        fence,
-        expected_version,
-        rows_from: 0,
-        record: AdmissionRecord {
-            version: expected_version + 1,
-            draw: Some(draw.clone()),
-            ..AdmissionRecord::default()
-        },
-        rows: rows.to_vec(),
-    };
-    let pools = [made.pools.clone()];
-    let fence = store.lease(&sale, "a", 60_000, 0).await.unwrap().unwrap();
-    assert_eq!(store.advance(&sale, &step(fence + 1, 0, &made, &pools)).await.unwrap(), Advanced::Fenced);
-    assert_eq!(store.advance(&sale, &step(fence, 7, &made, &pools)).await.unwrap(), Advanced::Stale);
-    assert_eq!(store.record(&sale, 0).await.unwrap(), Recorded::default());
-    assert_eq!(store.advance(&sale, &step(fence, 0, &frozen, &[])).await.unwrap(), Advanced::Advanced);
-    let held = store.record(&sale, 0).await.unwrap();
-    assert_eq!((held.record.draw, held.rows_total), (Some(frozen), 0));
-    assert_eq!(store.advance(&sale, &step(fence, 1, &made, &pools)).await.unwrap(), Advanced::Advanced);
-    let held = store.record(&sale, 0).await.unwrap();
-    assert_eq!((held.record.draw, held.rows), (Some(made), pools.to_vec()));
 }
 
 async fn a_lost_place_is_restored_from_its_ticket(store: &dyn Store) {
@@ -315,88 +286,6 @@ async fn rights_of_turns_that_come_together_are_noted_once_each(store: &dyn Stor
     assert_eq!((report.newly_redeemed, report.active), (vec![3, 4], 3), "of three ended rights one is kept");
 }
 
-async fn l7_only_the_holder_of_the_newest_lease_moves_the_record(store: &dyn Store) {
-    let sale = sale("lease");
-    let record =
-        |version: u64| AdmissionRecord { version, now_serving: version * 10, ..AdmissionRecord::default() };
-    let step = |fence: u64, expected_version: u64, rows_from: usize, rows: &[&[u64]]| Move {
-        fence,
-        expected_version,
-        rows_from,
-        record: record(expected_version + 1),
-        rows: rows.iter().map(|row| row.to_vec()).collect(),
-    };
-    assert_eq!(store.record(&sale, 0).await.unwrap(), Recorded::default());
-    let fence = store.lease(&sale, "a", 150, 0).await.unwrap().unwrap();
-    assert_eq!(store.lease(&sale, "b", 60_000, 0).await.unwrap(), None);
-    assert_eq!(store.lease(&sale, "a", 150, 0).await.unwrap(), Some(fence), "kept without a gap");
-    assert_eq!(
-        store.advance(&sale, &step(fence, 0, 0, &[&[1, 2], &[3, 4]])).await.unwrap(),
-        Advanced::Advanced
-    );
-    assert_eq!(store.advance(&sale, &step(fence, 0, 2, &[&[9, 9]])).await.unwrap(), Advanced::Stale);
-    eventually("the lease runs out and another takes it", 5, async || {
-        store.lease(&sale, "b", 60_000, 0).await.unwrap() == Some(fence + 1)
-    })
-    .await;
-    assert_eq!(store.lease(&sale, "a", 150, 0).await.unwrap(), None);
-    assert_eq!(store.advance(&sale, &step(fence, 1, 2, &[&[9, 9]])).await.unwrap(), Advanced::Fenced);
-    assert_eq!(store.advance(&sale, &step(fence + 1, 1, 2, &[])).await.unwrap(), Advanced::Advanced);
-    let line = store.record(&sale, 1).await.unwrap();
-    assert_eq!(line, Recorded { record: record(2), rows_total: 2, rows_first: 0, rows: vec![vec![3, 4]] });
-    assert_eq!(store.record(&sale, 7).await.unwrap().rows, Vec::<Vec<u64>>::new());
-}
-
-async fn l5_whoever_knows_more_than_the_store_takes_the_lease_and_puts_its_rows_back(store: &dyn Store) {
-    let sale = sale("knows-more");
-    let step = |fence: u64, version: u64, rows_from: usize, rows: &[&[u64]]| Move {
-        fence,
-        expected_version: version,
-        rows_from,
-        record: AdmissionRecord { version: version + 5, ..AdmissionRecord::default() },
-        rows: rows.iter().map(|row| row.to_vec()).collect(),
-    };
-    let fresh = store.lease(&sale, "fresh", 60_000, 0).await.unwrap().unwrap();
-    let wrong = step(fresh, 0, 0, &[&[1, 0], &[9, 9], &[9, 10]]);
-    assert_eq!(store.advance(&sale, &wrong).await.unwrap(), Advanced::Advanced);
-    assert_eq!(store.lease(&sale, "old", 60_000, 5).await.unwrap(), None, "it knows no more");
-    let old = store.lease(&sale, "old", 60_000, 6).await.unwrap().unwrap();
-    assert!(old > fresh);
-    assert_eq!(store.advance(&sale, &step(fresh, 5, 3, &[])).await.unwrap(), Advanced::Fenced);
-    assert_eq!(store.advance(&sale, &step(old, 5, 4, &[])).await.unwrap(), Advanced::Stale, "a gap");
-    assert_eq!(store.advance(&sale, &step(old, 5, 1, &[&[2, 2]])).await.unwrap(), Advanced::Advanced);
-    let rows = store.record(&sale, 0).await.unwrap().rows;
-    assert_eq!(rows, [[1, 0], [2, 2]], "what another history laid down gives way");
-}
-
-async fn rows_long_since_called_are_folded(store: &dyn Store) {
-    let sale = sale("fold");
-    let fence = store.lease(&sale, "a", 60_000, 0).await.unwrap().unwrap();
-    let advance = async |expected_version: u64, rows_from: usize, rows: &[&[u64]]| {
-        let record = AdmissionRecord { version: expected_version + 1, ..AdmissionRecord::default() };
-        let rows = rows.iter().map(|row| row.to_vec()).collect();
-        store.advance(&sale, &Move { fence, expected_version, rows_from, record, rows }).await.unwrap()
-    };
-    let rows = async |from: usize| {
-        let recorded = store.record(&sale, from).await.unwrap();
-        (recorded.rows_first, recorded.rows_total, recorded.rows.iter().map(|row| row[0]).collect::<Vec<_>>())
-    };
-    assert_eq!(advance(0, 0, &[&[1, 0], &[2, 0], &[3, 1], &[4, 1], &[5, 1]]).await, Advanced::Advanced);
-    assert_eq!(store.fold(&sale, fence + 1, 2).await.unwrap(), Advanced::Fenced);
-    assert_eq!(rows(0).await, (0, 5, vec![1, 2, 3, 4, 5]));
-    assert_eq!(store.fold(&sale, fence, 2).await.unwrap(), Advanced::Advanced);
-    assert_eq!(rows(0).await, (2, 5, vec![3, 4, 5]));
-    assert_eq!(rows(4).await, (2, 5, vec![5]), "positions stay what they were");
-    assert_eq!(store.fold(&sale, fence, 1).await.unwrap(), Advanced::Advanced);
-    assert_eq!(advance(1, 5, &[&[6, 1]]).await, Advanced::Advanced);
-    assert_eq!(rows(5).await, (2, 6, vec![6]));
-    assert_eq!(store.fold(&sale, fence, 9).await.unwrap(), Advanced::Advanced);
-    assert_eq!(rows(0).await, (9, 9, vec![]), "a store that lost them goes on from there");
-    assert_eq!(advance(2, 9, &[&[7, 1], &[8, 1]]).await, Advanced::Advanced);
-    assert_eq!(rows(0).await, (9, 11, vec![7, 8]));
-    assert_eq!(rows(10).await, (9, 11, vec![8]));
-}
-
 async fn k2_fifty_at_once_get_one_place(store: &dyn Store) {
     let sale = sale("fifty");
     let calls = (0..50).map(|_| enter(store, &sale, entry(1), view(0), 0));
@@ -411,7 +300,7 @@ async fn suite(store: &dyn Store) {
     a_proof_of_work_counts_for_one_account(store).await;
     a_missed_turn_gives_a_new_place(store).await;
     a_missed_turn_amid_others_gives_a_new_place(store).await;
-    p2_a_draw_is_stored_with_its_row_in_one_step_or_not_at_all(store).await;
+    record::p2_a_draw_is_stored_with_its_row_in_one_step_or_not_at_all(store).await;
     a_lost_place_is_restored_from_its_ticket(store).await;
     a_turn_is_redeemed_once(store).await;
     turns_that_come_together_are_redeemed_in_order(store).await;
@@ -420,9 +309,9 @@ async fn suite(store: &dyn Store) {
     leave::l4_an_admitted_place_is_freed_only_once_its_right_is_forfeited(store).await;
     whoever_redeems_is_active_until_it_ends(store).await;
     rights_of_turns_that_come_together_are_noted_once_each(store).await;
-    l7_only_the_holder_of_the_newest_lease_moves_the_record(store).await;
-    l5_whoever_knows_more_than_the_store_takes_the_lease_and_puts_its_rows_back(store).await;
-    rows_long_since_called_are_folded(store).await;
+    record::l7_only_the_holder_of_the_newest_lease_moves_the_record(store).await;
+    record::l5_whoever_knows_more_than_the_store_takes_the_lease_and_puts_its_rows_back(store).await;
+    record::rows_long_since_called_are_folded(store).await;
     k2_fifty_at_once_get_one_place(store).await;
     allowlist::suite(store).await;
     forfeit::a_live_right_is_renewed_up_to_its_cap(store).await;

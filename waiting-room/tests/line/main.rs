@@ -17,3 +17,4 @@ mod processes;
 mod proof;
 mod refusals;
 mod renewal;
+mod watched;

@@ -41,6 +41,9 @@ if redis.call('HLEN', KEYS[2]) ~= sale.claims or redis.call('ZCARD', KEYS[3]) ~=
     or redis.call('HLEN', KEYS[4]) ~= sale.accounts or (sale.claims > 0 and found[5] == 'none') then
     return {'suspect', 'holds, deadlines, accounts or events are missing'}
 end
+if found[7] == 'none' and redis.call('HEXISTS', KEYS[1], 'forfeited') == 1 then
+    return {'suspect', 'the admissions that were given up are missing'}
+end
 if ARGV[8] ~= '' then
     return {ARGV[8]}
 end

@@ -16,5 +16,7 @@ if not tonumber(redis.call('HGET', KEYS[1], 'claims') or '') then
     return {'suspect', 'the sale has no stock here'}
 end
 
+-- By this field a claim finds out when the key of those given up is lost.
+redis.call('HSET', KEYS[1], 'forfeited', '1')
 redis.call('HSET', KEYS[7], 'f:' .. ARGV[1], '')
 return {'forfeited'}

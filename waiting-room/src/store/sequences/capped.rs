@@ -138,7 +138,8 @@ proptest! {
     fn l4_no_order_of_steps_frees_a_place_that_still_claims(acts in prop::collection::vec(any_act(), 1..80)) {
         let sale = sale("capped");
         let mut scene = Scene::default();
-        futures::executor::block_on(async {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
             for act in &acts {
                 scene.act(&sale, act).await;
                 let report = scene.store.survey(&sale, &[LogsRead::default()], at(1)).await.remove(0).unwrap();
