@@ -38,6 +38,11 @@ pub(crate) fn of_claim(answer: &ClaimAnswer, opens_at: Timestamp) -> Problem {
              again, at its end; what is held for you now can still be paid.",
         )
         .with("abandoned", *abandoned),
+        ClaimAnswer::Forfeited => Problem::conflict(
+            "line_up_again",
+            "This admission was given up, so it takes no further orders. You can join the line again, at its end; what \
+             is held for you now can still be paid.",
+        ),
         ClaimAnswer::NotOpen => Problem::conflict("not_open", "The sale takes no orders at this moment.")
             .with("opens_at", opens_at.to_string()),
         ClaimAnswer::Revoked => Problem::forbidden(

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     clock::{Clock, Timestamp},
-    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     limits::STORE_CALL_MS_MAX,
     problem::Problem,
     service_call::{CallError, ServiceCaller, Transport},
@@ -36,6 +36,8 @@ pub struct ClaimRequest {
     pub epoch: u32,
     /// When the admission was given, in seconds since the Unix epoch: the token's `iat`.
     pub admitted_at: i64,
+    /// The id of the token that allows the claim: its `jti`.
+    pub token_id: TokenId,
     /// The caller's own record, kept with the hold and handed on in the event; the gate never reads it.
     pub memo: String,
 }
@@ -68,6 +70,8 @@ pub enum ClaimAnswer {
         /// Holds that ran out.
         abandoned: u32,
     },
+    /// The admission it claims by was given up.
+    Forfeited,
     /// The sale is not open for claims.
     NotOpen,
     /// The token's epoch is over.
@@ -133,6 +137,22 @@ pub enum ReleaseAnswer {
     Committed,
     /// The gate has no such claim.
     NoSuchClaim,
+}
+
+/// An admission that is given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForfeitRequest {
+    /// The id of its token.
+    pub token_id: TokenId,
+}
+
+/// How giving an admission up ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum ForfeitAnswer {
+    /// It is given up, now or before: no new claim is made by it.
+    Forfeited,
 }
 
 /// The counts of one item. Always `available + held + sold = stock`.
@@ -266,6 +286,20 @@ impl GateClient {
     /// As [`GateClient::claim`]; release is idempotent, repeat it.
     pub async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, GateError> {
         self.call::<(), _>(Method::POST, &format!("/gate/v1/sales/{sale}/claims/{claim}/release"), None).await
+    }
+
+    /// Gives an admission up: once this is answered, nothing new is claimed by its token. What was claimed before
+    /// stands. A lost answer is asked for once more.
+    ///
+    /// # Errors
+    /// As [`GateClient::claim`]; forfeit is idempotent, repeat it.
+    pub async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, GateError> {
+        let path = format!("/gate/v1/sales/{sale}/forfeit");
+        let request = ForfeitRequest { token_id: token_id.clone() };
+        match self.call(Method::POST, &path, Some(&request)).await {
+            Err(GateError::Unknown(_)) => self.call(Method::POST, &path, Some(&request)).await,
+            answer => answer,
+        }
     }
 
     /// The hold a claim made, if there is one.

@@ -7,20 +7,33 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::limits::{ITEM_ID_BYTES_MAX, SALE_ID_BYTES_MAX};
+use crate::limits::{ITEM_ID_BYTES_MAX, SALE_ID_BYTES_MAX, TOKEN_ID_BYTES_MAX};
 
-fn check_name(text: &str, bytes_max: usize) -> Result<(), String> {
+fn check_length(text: &str, bytes_max: usize) -> Result<(), String> {
     if text.is_empty() || text.len() > bytes_max {
         return Err(format!("must have 1 to {bytes_max} characters, has {}", text.len()));
     }
+    Ok(())
+}
+
+fn check_name(text: &str, bytes_max: usize) -> Result<(), String> {
+    check_length(text, bytes_max)?;
     match text.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-')) {
         Some(c) => Err(format!("may hold a-z, 0-9 and '-', not {c:?}")),
         None => Ok(()),
     }
 }
 
+fn check_base64url(text: &str, bytes_max: usize) -> Result<(), String> {
+    check_length(text, bytes_max)?;
+    match text.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))) {
+        Some(c) => Err(format!("may hold letters, digits, '-' and '_', not {c:?}")),
+        None => Ok(()),
+    }
+}
+
 macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident, $bytes_max:expr) => {
+    ($(#[$doc:meta])* $name:ident, $check:ident, $bytes_max:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(std::sync::Arc<str>);
@@ -36,7 +49,7 @@ macro_rules! name_type {
         impl FromStr for $name {
             type Err = String;
             fn from_str(text: &str) -> Result<Self, String> {
-                check_name(text, $bytes_max)?;
+                $check(text, $bytes_max)?;
                 Ok(Self(text.into()))
             }
         }
@@ -64,12 +77,20 @@ macro_rules! name_type {
 name_type!(
     /// A sale: `a-z`, `0-9`, `-`, at most 64 bytes.
     SaleId,
+    check_name,
     SALE_ID_BYTES_MAX
 );
 name_type!(
     /// An item of a sale: `a-z`, `0-9`, `-`, at most 64 bytes.
     ItemId,
+    check_name,
     ITEM_ID_BYTES_MAX
+);
+name_type!(
+    /// The id of an admission token (its `jti`): letters, digits, `-` and `_`, at most 64 bytes.
+    TokenId,
+    check_base64url,
+    TOKEN_ID_BYTES_MAX
 );
 
 /// An account as Lockgate knows it: 128 bits, a keyed hash of the shop's name for it (or random for an anonymous
@@ -187,6 +208,14 @@ mod tests {
         assert!("phone-drop-2".parse::<SaleId>().is_ok());
         for bad in ["", "Phone", "a b", "../x", "ä", &"a".repeat(65)] {
             assert!(bad.parse::<SaleId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn token_ids_are_bounded_and_plain() {
+        assert!("AZaz09-_AZaz09-_AZaz09".parse::<TokenId>().is_ok());
+        for bad in ["", "a b", "a|b", "a\nb", "ä", "a+b", "a=", &"a".repeat(65)] {
+            assert!(bad.parse::<TokenId>().is_err(), "{bad}");
         }
     }
 

@@ -6,6 +6,8 @@
 pub const SALE_ID_BYTES_MAX: usize = 64;
 /// Longest item id, in bytes.
 pub const ITEM_ID_BYTES_MAX: usize = 64;
+/// Longest id of an admission token, in bytes; the waiting room's own have 22.
+pub const TOKEN_ID_BYTES_MAX: usize = 64;
 /// Longest human-readable name of a sale or an item, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 /// Longest operator message shown to shoppers, in bytes.

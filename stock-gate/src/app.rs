@@ -5,8 +5,11 @@ use std::sync::Arc;
 use lockgate_shared::{
     catalog::{Catalog, StoredSale},
     clock::Clock,
-    gate::{ClaimAnswer, ClaimRequest, CommitAnswer, Hold, ReleaseAnswer, StockSnapshot, UNKNOWN_CODE},
-    ids::{ClaimId, ItemId, SaleId},
+    gate::{
+        ClaimAnswer, ClaimRequest, CommitAnswer, ForfeitAnswer, Hold, ReleaseAnswer, StockSnapshot,
+        UNKNOWN_CODE,
+    },
+    ids::{ClaimId, ItemId, SaleId, TokenId},
     keys::KeyRing,
     limits::QUANTITY_MAX,
     problem::Problem,
@@ -88,6 +91,17 @@ impl App {
     pub async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, Problem> {
         self.sale(sale)?;
         self.store.release(sale, claim).await.map_err(unavailable)
+    }
+
+    /// Gives an admission up: its token makes no new claim from now on.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 503 when the store broke.
+    pub async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, Problem> {
+        self.sale(sale)?;
+        let answer = self.store.forfeit(sale, token_id).await.map_err(unavailable)?;
+        metrics::counter!("lockgate_admissions_forfeited_total").increment(1);
+        Ok(answer)
     }
 
     /// Marks up to `max` due holds of a sale as expiring; their units stay held until their orders have decided.
@@ -197,6 +211,7 @@ fn outcome(answer: &ClaimAnswer) -> &'static str {
         ClaimAnswer::SoldOut { .. } => "sold_out",
         ClaimAnswer::LimitReached { .. } => "limit_reached",
         ClaimAnswer::LineUpAgain { .. } => "line_up_again",
+        ClaimAnswer::Forfeited => "forfeited",
         ClaimAnswer::NotOpen => "not_open",
         ClaimAnswer::Revoked => "revoked",
         ClaimAnswer::NoSuchItem => "no_such_item",

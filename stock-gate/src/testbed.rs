@@ -74,6 +74,7 @@ impl Gate {
             quantity: 1,
             epoch: 0,
             admitted_at: 0,
+            token_id: "j".parse().unwrap(),
             memo: "{}".into(),
         }
     }

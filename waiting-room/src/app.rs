@@ -30,13 +30,13 @@ use crate::{
     refusal::Refusal,
     snapshot::{LiveSale, Snapshot},
     store::{
-        Departure, EmailHash, EnterAnswer, Entered, Entry, Listed, Redeemed, Redemption, Right, Seat,
-        SeatState, Store,
+        EmailHash, EnterAnswer, Entered, Entry, Listed, Redeemed, Redemption, Right, Seat, SeatState, Store,
     },
 };
 
 mod draw;
 mod hashes;
+mod leave;
 mod proof;
 mod renewal;
 
@@ -55,7 +55,7 @@ pub struct AppParts {
     pub store: Arc<dyn Store>,
     /// The keys that sign tickets and tokens.
     pub ring: Arc<KeyRing>,
-    /// The stock gate, asked only for counts.
+    /// The stock gate: asked for counts, and told of admissions that are given up.
     pub gate: GateClient,
     /// What happened at the gate: who has bought.
     pub events: Arc<dyn EventLog>,
@@ -410,24 +410,6 @@ impl App {
             expires_at: right.expires_at,
             checkout_url: format!("{}/sale/{}/checkout", self.parts.public_url, sale.definition.id),
         })
-    }
-
-    /// **leave**: gives the ticket's place up. A later place of the account stands.
-    ///
-    /// # Errors
-    /// The ticket is none, or the store broke.
-    pub async fn leave(&self, sale: &Arc<StoredSale>, ticket: &str) -> Result<(), Refusal> {
-        let ticket = self.ticket(sale, ticket)?;
-        self.accounts.take(ticket.account).map_err(Refusal::TooOften)?;
-        let live = self.live(sale);
-        if live.has_left(ticket.lane, ticket.seq) {
-            return Ok(());
-        }
-        let left = self.parts.store.leave(&ticket.sale, ticket.lane, ticket.account, ticket.seq).await?;
-        if left == Departure::Left {
-            live.note_left(ticket.lane, ticket.seq);
-        }
-        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | the verbs: enter, status, redeem (public: admit), leave | [`app`], their answers [`answers`] |
+//! | the verbs: enter, status, redeem (public: admit), leave, forfeit | [`app`], their answers [`answers`] |
 //! | what a sale is doing; where somebody stands | [`phase`], [`place`] |
 //! | which number a place has; how far the board moves | [`numbers`], [`numbering`], [`admission`] |
 //! | the verifiable lottery | [`draw`] |

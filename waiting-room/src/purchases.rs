@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use crate::{
     app::{App, lane_of},
     phase::{Phase, phase},
-    store::Forfeit,
+    store::{Forfeit, WhichRight},
 };
 
 /// The group under which the waiting room reads the event log.
@@ -104,8 +104,8 @@ fn forfeits(sale: &StoredSale, batch: &Batch) -> BTreeMap<u16, Vec<Forfeit>> {
     for event in &batch.events {
         if let Some(abandoned) = event.abandoned.filter(|abandoned| abandoned.holds >= limit) {
             let lane = lane_of(&sale.secrets.lane_key, event.account, sale.definition.lanes);
-            let issued_at = Timestamp::from_seconds(abandoned.admitted_at);
-            lanes.entry(lane).or_default().push(Forfeit { account: event.account, issued_at });
+            let which = WhichRight::GivenAt(Timestamp::from_seconds(abandoned.admitted_at));
+            lanes.entry(lane).or_default().push(Forfeit { account: event.account, which });
         }
     }
     lanes

@@ -76,6 +76,9 @@ pub enum Refusal {
     /// The store broke.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The gate could not be told that an admission is given up, so nothing was freed.
+    #[error("the admission could not be given up: {0}")]
+    NotForfeited(String),
     /// A token could not be signed.
     #[error("a token could not be signed")]
     Signing,

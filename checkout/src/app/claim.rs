@@ -68,6 +68,8 @@ impl App {
             quantity: wish.quantity,
             epoch: token.epoch,
             admitted_at: token.iat,
+            // We signed it, so it has the form of one.
+            token_id: token.jti.parse().map_err(|_| Problem::internal())?,
             memo: memo.to_text(),
         };
         match self.gate.claim(&definition.id, &request).await? {

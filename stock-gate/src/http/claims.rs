@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, body::Body, extract::State};
 use http::{Request, StatusCode};
 use lockgate_shared::{
-    gate::{ClaimAnswer, ClaimRequest, CommitAnswer, Hold, ReleaseAnswer},
+    gate::{ClaimAnswer, ClaimRequest, CommitAnswer, ForfeitAnswer, ForfeitRequest, Hold, ReleaseAnswer},
     problem::Problem,
     request::{BodyKind, SalePath, read_body},
 };
@@ -46,6 +46,15 @@ pub(super) async fn release(
 ) -> Result<Json<ReleaseAnswer>, Problem> {
     json::<Nothing>(request).await?;
     app.release(&sale, claim).await.map(Json)
+}
+
+pub(super) async fn forfeit(
+    State(app): State<Arc<App>>,
+    SalePath(sale): SalePath,
+    request: Request<Body>,
+) -> Result<Json<ForfeitAnswer>, Problem> {
+    let ForfeitRequest { token_id } = json(request).await?;
+    app.forfeit(&sale, &token_id).await.map(Json)
 }
 
 pub(super) async fn hold(

@@ -24,6 +24,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/gate/v1/sales/{sale}/claims/{claim}", get(claims::hold))
         .route("/gate/v1/sales/{sale}/claims/{claim}/commit", post(claims::commit))
         .route("/gate/v1/sales/{sale}/claims/{claim}/release", post(claims::release))
+        .route("/gate/v1/sales/{sale}/forfeit", post(claims::forfeit))
         .route("/gate/v1/sales/{sale}/stock", get(stock::stock))
         .route_layer(from_fn_with_state(Arc::clone(&app), authorize))
         .with_state(app)

@@ -6,9 +6,11 @@ use axum::body::Body;
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use lockgate_shared::{
-    gate::{AUDIENCE, ClaimAnswer, CommitAnswer, GateError, HoldState, ReleaseAnswer, UNKNOWN_CODE},
+    gate::{
+        AUDIENCE, ClaimAnswer, CommitAnswer, ForfeitAnswer, GateError, HoldState, ReleaseAnswer, UNKNOWN_CODE,
+    },
     ids::{ClaimId, SaleId},
-    limits::{BODY_BYTES_MAX, QUANTITY_MAX},
+    limits::{BODY_BYTES_MAX, QUANTITY_MAX, TOKEN_ID_BYTES_MAX},
     service_token::ServiceSigner,
     testing::{demo_ring, other_ring},
 };
@@ -139,6 +141,7 @@ async fn s2_only_services_with_a_token_for_the_gate_are_answered() {
         ("POST", format!("{sale}/claims/{id}/commit")),
         ("POST", format!("{sale}/claims/{id}/release")),
         ("GET", format!("{sale}/claims/{id}")),
+        ("POST", format!("{sale}/forfeit")),
         ("GET", format!("{sale}/stock")),
         ("GET", "no-such-sale/stock".into()),
     ];
@@ -184,6 +187,10 @@ fn bad_claims(gate: &Gate) -> Vec<Vec<u8>> {
         with("account", json!("short")),
         with("item", json!("../etc")),
         with("epoch", json!(null)),
+        with("token_id", json!("")),
+        with("token_id", json!("a|b")),
+        with("token_id", json!("j".repeat(TOKEN_ID_BYTES_MAX + 1))),
+        without("token_id"),
         with("extra", json!(1)),
         without("claim"),
         without("memo"),
@@ -296,4 +303,25 @@ async fn h7_a_stock_that_was_never_there_is_told_from_one_that_is_lost() {
     let (status, body) = asked().await;
     assert_eq!((status, body["code"].as_str()), (StatusCode::SERVICE_UNAVAILABLE, Some("stock_unavailable")));
     assert!(body["detail"].as_str().unwrap().contains("cannot be reached"), "{body}");
+}
+
+#[tokio::test]
+async fn an_admission_is_given_up_by_the_id_of_its_token() {
+    let gate = open().await;
+    let (client, sale, path) = (gate.client(), &gate.sale, format!("{}/forfeit", gate.sale));
+    for body in
+        ["", "{}", r#"{"token_id":""}"#, r#"{"token_id":"a b"}"#, r#"{"token_id":"j","x":1}"#, r#"["j"]"#]
+    {
+        let (status, problem) = send(&gate, post(&gate, &path, body)).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::BAD_REQUEST, &json!("malformed")), "{body}");
+    }
+    let claim = gate.claim(1);
+    assert!(matches!(client.claim(sale, &claim).await.unwrap(), ClaimAnswer::Held { replayed: false, .. }));
+    let (status, answer) = send(&gate, post(&gate, &path, r#"{"token_id":"j"}"#)).await;
+    assert_eq!((status, answer), (StatusCode::OK, json!({"outcome": "forfeited"})));
+    assert_eq!(client.forfeit(sale, &claim.token_id).await.unwrap(), ForfeitAnswer::Forfeited);
+    assert!(matches!(client.claim(sale, &claim).await.unwrap(), ClaimAnswer::Held { replayed: true, .. }));
+    assert_eq!(client.claim(sale, &gate.claim(2)).await.unwrap(), ClaimAnswer::Forfeited);
+    let unknown = client.forfeit(&"elsewhere".parse().unwrap(), &claim.token_id).await;
+    assert!(matches!(unknown, Err(GateError::Unavailable(words)) if words.contains("no_such_sale")));
 }

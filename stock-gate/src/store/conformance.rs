@@ -2,14 +2,14 @@
 
 use lockgate_shared::{
     events::{Abandoned, EventKind},
-    gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer},
+    gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer},
     ids::SaleId,
     store::{Effect, StoreError},
 };
 
 use super::{
     Claim, Prepared,
-    testbed::{Bench, account, check_invariant, claim, claim_id, held, item, sale, take},
+    testbed::{Bench, account, check_invariant, claim, claim_id, held, item, sale, take, token_id},
 };
 use crate::hold::Refusal;
 
@@ -51,6 +51,7 @@ conformance! {
     any_size_of_claim_and_sale_fits
     holds_that_ran_out_cost_the_admission_its_right
     what_is_paid_or_given_back_in_time_is_not_abandoned
+    an_admission_given_up_claims_nothing_new
 }
 
 async fn prepared(bench: &Bench, stock: u32) -> SaleId {
@@ -90,6 +91,7 @@ async fn h7_without_stock_every_verb_is_an_error_and_never_sold_out(bench: &Benc
     untouched(store.commit(&sale, id).await);
     untouched(store.release(&sale, id).await);
     untouched(store.expire(&sale, 10).await);
+    untouched(store.forfeit(&sale, &token_id(1)).await);
     untouched(store.hold(&sale, id).await);
     untouched(store.stock(&sale, None).await);
     store.ready().await.unwrap();
@@ -440,4 +442,44 @@ async fn what_is_paid_or_given_back_in_time_is_not_abandoned(bench: &Bench) {
     }
     take(bench, &sale, &strict(30, 50)).await;
     assert!(bench.events(&sale).await.iter().all(|event| event.abandoned.is_none()));
+}
+
+async fn an_admission_given_up_claims_nothing_new(bench: &Bench) {
+    let (store, sale) = (&bench.store, prepared(bench, 2).await);
+    let ask = async |claim: &Claim| store.claim(&sale, claim).await.unwrap();
+    let by = |n: u32, token: u32| {
+        let mut claim = claim(n);
+        (claim.request.account, claim.request.token_id) = (account(1), token_id(token));
+        claim
+    };
+    let before = take(bench, &sale, &by(1, 1)).await;
+    take(bench, &sale, &by(2, 1)).await;
+    for _ in 0..2 {
+        assert_eq!(store.forfeit(&sale, &token_id(1)).await.unwrap(), ForfeitAnswer::Forfeited);
+    }
+    let told = bench.events(&sale).await.len();
+    // Nothing is left of the item: what was given up is said first, and refusals of the sale before that.
+    assert_eq!(ask(&by(3, 1)).await, ClaimAnswer::Forfeited);
+    let mut wrong = by(3, 1);
+    wrong.request.item = item("no-such");
+    assert_eq!(ask(&wrong).await, ClaimAnswer::Forfeited);
+    wrong.refusal = Some(Refusal::Revoked);
+    assert_eq!(ask(&wrong).await, ClaimAnswer::Revoked);
+    let replayed = ClaimAnswer::Held { hold: before, replayed: true };
+    assert_eq!(ask(&by(1, 1)).await, replayed, "what was claimed before stands");
+    assert_eq!(store.commit(&sale, claim_id(1)).await.unwrap(), CommitAnswer::Committed);
+    assert_eq!(store.release(&sale, claim_id(2)).await.unwrap(), ReleaseAnswer::Released);
+    assert_eq!(ask(&by(3, 1)).await, ClaimAnswer::Forfeited);
+    let other = super::testbed::sale("other");
+    store.prepare(&other, &[(item("phone"), 1)]).await.unwrap();
+    assert!(
+        matches!(store.claim(&other, &by(3, 1)).await.unwrap(), ClaimAnswer::Held { .. }),
+        "another sale"
+    );
+    // A refused claim may be made by the account's next admission, under the same id.
+    assert_eq!(take(bench, &sale, &by(3, 2)).await.units, [2]);
+    assert_eq!(store.forfeit(&sale, &token_id(3)).await.unwrap(), ForfeitAnswer::Forfeited, "one never seen");
+    assert_eq!(ask(&by(4, 3)).await, ClaimAnswer::Forfeited);
+    assert_eq!(bench.events(&sale).await.len(), told + 3, "giving up is no event");
+    check_invariant(&**store, &sale, (1..=4).map(claim_id)).await;
 }

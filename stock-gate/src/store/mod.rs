@@ -12,9 +12,10 @@ use lockgate_shared::{
     clock::Timestamp,
     events::{Abandoned, Event, EventKind},
     gate::{
-        ClaimAnswer, ClaimRequest, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
+        ClaimAnswer, ClaimRequest, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer,
+        StockSnapshot,
     },
-    ids::{ClaimId, ItemId, SaleId},
+    ids::{ClaimId, ItemId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
     store::StoreError,
 };
@@ -54,7 +55,7 @@ pub trait Store: Send + Sync {
     async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError>;
 
     /// Takes units, all or none. In this order: a claim made before gets its hold as it is now; a sale without stock
-    /// is an error; then the claim's refusal, the item, sold out, the sale-wide limit, what the account has abandoned
+    /// is an error; then the claim's refusal, whether its admission was given up, the item, sold out, the sale-wide limit, what the account has abandoned
     /// under this admission, the account's limit.
     async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError>;
 
@@ -67,6 +68,10 @@ pub trait Store: Send + Sync {
 
     /// Marks up to `max` due holds as expiring, earliest deadline first. Their units stay held.
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError>;
+
+    /// Remembers an admission as given up, for the sale's life: no claim is made by it any more. What was claimed
+    /// before stands. There is one entry per admission that was given up, so no more than were given.
+    async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, StoreError>;
 
     /// The hold a claim made.
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError>;

@@ -9,8 +9,10 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::{Clock, Timestamp},
     events::{Abandoned, Event, EventKind},
-    gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot},
-    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    gate::{
+        ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
+    },
+    ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     store::StoreError,
 };
 
@@ -34,6 +36,7 @@ struct Sale {
     /// Claim -> when its admission was given, while its hold is live and abandoned ones are counted.
     admissions: BTreeMap<ClaimId, i64>,
     abandoned: BTreeMap<AccountHash, Abandoned>,
+    forfeited: BTreeSet<TokenId>,
     clock: Timestamp,
     events: Vec<Event>,
 }
@@ -119,6 +122,9 @@ impl Sale {
             Some(Refusal::NotOpen) => return Ok(ClaimAnswer::NotOpen),
             Some(Refusal::Revoked) => return Ok(ClaimAnswer::Revoked),
             None => {}
+        }
+        if self.forfeited.contains(&request.token_id) {
+            return Ok(ClaimAnswer::Forfeited);
         }
         let standing = self.standing(&request.account, request.admitted_at);
         let now = hold::monotone(now, self.clock);
@@ -242,6 +248,13 @@ impl Store for ModelStore {
 
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
         self.with("expire", sale, |sale| Ok(sale.expire(max, self.clock.now())))
+    }
+
+    async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, StoreError> {
+        self.with("forfeit", sale, |sale| {
+            sale.forfeited.insert(token_id.clone());
+            Ok(ForfeitAnswer::Forfeited)
+        })
     }
 
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {

@@ -3,7 +3,7 @@
 use lockgate_shared::{
     clock::Timestamp,
     events::Event,
-    gate::{ClaimAnswer, CommitAnswer, Hold, ReleaseAnswer, StockSnapshot},
+    gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, ReleaseAnswer, StockSnapshot},
     ids::{ClaimId, SaleId},
     store::Effect,
 };
@@ -14,7 +14,7 @@ use proptest::{
 
 use super::{
     Claim, Prepared,
-    testbed::{Bench, account, check_invariant, claim, claim_id, item, sale},
+    testbed::{Bench, account, check_invariant, claim, claim_id, item, sale, token_id},
 };
 use crate::{hold::Refusal, stock::Limits};
 
@@ -32,10 +32,12 @@ enum Command {
         hold_seconds: u64,
         refusal: Option<Refusal>,
         admitted_at: i64,
+        token: u32,
     },
     Commit(u32),
     Release(u32),
     Expire(usize),
+    Forfeit(u32),
     Hold(u32),
     Stock,
 }
@@ -54,6 +56,7 @@ enum Answer {
     Commit(CommitAnswer),
     Release(ReleaseAnswer),
     Expired(Vec<ClaimId>),
+    Forfeit(ForfeitAnswer),
     Hold(Option<Hold>),
     Stock(StockSnapshot),
 }
@@ -67,14 +70,16 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
     ];
     let item = prop_oneof![5 => Just(0_usize), 4 => Just(1_usize), 1 => Just(2_usize)];
     let lasts = prop_oneof![Just(0_u64), Just(3_600)];
-    let claims = (id.clone(), 1_u32..5, item, 1_u32..4, lasts, refusal, 0_i64..2);
+    let token = 0_u32..5;
+    let claims = (id.clone(), 1_u32..5, item, 1_u32..4, lasts, refusal, 0_i64..2, token.clone());
     let command = prop_oneof![
-        10 => claims.prop_map(|(id, account, item, quantity, hold_seconds, refusal, admitted_at)| Command::Claim {
-            id, account, item, quantity, hold_seconds, refusal, admitted_at
+        10 => claims.prop_map(|(id, account, item, quantity, hold_seconds, refusal, admitted_at, token)| {
+            Command::Claim { id, account, item, quantity, hold_seconds, refusal, admitted_at, token }
         }),
         3 => id.clone().prop_map(Command::Commit),
         4 => id.clone().prop_map(Command::Release),
         3 => (1_usize..4).prop_map(Command::Expire),
+        1 => token.prop_map(Command::Forfeit),
         1 => id.prop_map(Command::Hold),
         1 => Just(Command::Stock),
         1 => Just(Command::Prepare),
@@ -105,17 +110,27 @@ async fn run(bench: &Bench, sale: &SaleId, case: &Case, command: &Command) -> Re
             let items = [(item("phone"), case.stock[0]), (item("case"), case.stock[1])];
             store.prepare(sale, &items).await.map(Answer::Prepared)
         }
-        Command::Claim { id, account: n, item: place, quantity, hold_seconds, refusal, admitted_at } => {
+        Command::Claim {
+            id,
+            account: n,
+            item: place,
+            quantity,
+            hold_seconds,
+            refusal,
+            admitted_at,
+            token,
+        } => {
             let mut made =
                 Claim { hold_seconds: *hold_seconds, limits: case.limits, refusal: *refusal, ..claim(*id) };
             (made.request.account, made.request.quantity) = (account(*n), *quantity);
-            made.request.admitted_at = *admitted_at;
+            (made.request.admitted_at, made.request.token_id) = (*admitted_at, token_id(*token));
             made.request.item = item(["phone", "case", "no-such"][*place]);
             store.claim(sale, &made).await.map(Answer::Claim)
         }
         Command::Commit(id) => store.commit(sale, claim_id(*id)).await.map(Answer::Commit),
         Command::Release(id) => store.release(sale, claim_id(*id)).await.map(Answer::Release),
         Command::Expire(max) => store.expire(sale, *max).await.map(Answer::Expired),
+        Command::Forfeit(token) => store.forfeit(sale, &token_id(*token)).await.map(Answer::Forfeit),
         Command::Hold(id) => store.hold(sale, claim_id(*id)).await.map(Answer::Hold),
         Command::Stock => store.stock(sale, case.limits.total).await.map(Answer::Stock),
     };

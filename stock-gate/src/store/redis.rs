@@ -7,8 +7,10 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::Timestamp,
     events,
-    gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot},
-    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    gate::{
+        ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
+    },
+    ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
     store::{StoreError, redis::RedisLink},
 };
@@ -28,6 +30,7 @@ script!(CLAIM, "redis/claim.lua");
 script!(COMMIT, "redis/commit.lua");
 script!(RELEASE, "redis/release.lua");
 script!(EXPIRE, "redis/expire.lua");
+script!(FORFEIT, "redis/forfeit.lua");
 script!(HOLD, "redis/hold.lua");
 script!(STOCK, "redis/stock.lua");
 
@@ -116,6 +119,7 @@ impl Store for RedisStore {
             request.memo.clone(),
             request.admitted_at.to_string(),
             limit_text(claim.limits.abandoned_holds),
+            request.token_id.to_string(),
         ];
         let answer = self.run("claim", &CLAIM, &self.keys(sale).all(), &args).await?;
         let read = || {
@@ -131,6 +135,7 @@ impl Store for RedisStore {
                 ["line_up_again", abandoned] => {
                     ClaimAnswer::LineUpAgain { abandoned: abandoned.parse().ok()? }
                 }
+                ["forfeited"] => ClaimAnswer::Forfeited,
                 ["not_open"] => ClaimAnswer::NotOpen,
                 ["revoked"] => ClaimAnswer::Revoked,
                 ["no_such_item"] => ClaimAnswer::NoSuchItem,
@@ -169,6 +174,14 @@ impl Store for RedisStore {
             _ => Err(String::new()),
         };
         claims.map_err(|_| odd("expire", &answer))
+    }
+
+    async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, StoreError> {
+        let answer = self.run("forfeit", &FORFEIT, &self.keys(sale).all(), token_id.as_str()).await?;
+        match words(&answer).as_slice() {
+            ["forfeited"] => Ok(ForfeitAnswer::Forfeited),
+            _ => Err(odd("forfeit", &answer)),
+        }
     }
 
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {

@@ -1,6 +1,7 @@
 //! The gate on SQLite: each verb is one operation of the writer, so it stands or falls as a whole.
 
 mod abandoned;
+mod forfeited;
 mod rows;
 
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::{Clock, Timestamp},
     events::EventKind,
-    gate::{ClaimAnswer, CommitAnswer, Hold, HoldState, ReleaseAnswer, StockSnapshot},
-    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ReleaseAnswer, StockSnapshot},
+    ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
     store::{StoreError, migrations::Migration, sqlite::Sqlite},
 };
@@ -24,8 +25,11 @@ use crate::{
 };
 
 /// The gate's tables. The event log's tables ([`lockgate_shared::events::sqlite::EVENTS_SQLITE`]) must be in the same file.
-pub const STOCK_SQLITE: &[Migration] =
-    &[Migration { version: 1, sql: TABLES }, Migration { version: 2, sql: abandoned::TABLES }];
+pub const STOCK_SQLITE: &[Migration] = &[
+    Migration { version: 1, sql: TABLES },
+    Migration { version: 2, sql: abandoned::TABLES },
+    Migration { version: 3, sql: forfeited::TABLE },
+];
 
 const TABLES: &str = "
         CREATE TABLE stock_sales (
@@ -123,6 +127,11 @@ impl Store for SqliteStore {
         self.write("expire", sale, move |db, sale| expire(db, sale, max, now)).await
     }
 
+    async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, StoreError> {
+        let token_id = token_id.clone();
+        self.write("forfeit", sale, move |db, sale| forfeited::forfeit(db, sale, &token_id)).await
+    }
+
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
         let step = move |db: &Connection, sale: &SaleId| match clock(db, sale)? {
             None => Ok(Err(Suspicion::no_stock(sale))),
@@ -172,6 +181,9 @@ fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answe
         Some(Refusal::NotOpen) => return Ok(Ok(ClaimAnswer::NotOpen)),
         Some(Refusal::Revoked) => return Ok(Ok(ClaimAnswer::Revoked)),
         None => {}
+    }
+    if forfeited::is_forfeited(db, sale, &request.token_id)? {
+        return Ok(Ok(ClaimAnswer::Forfeited));
     }
     let Some(counts) = counts(db, sale, &request.item)? else {
         return Ok(Ok(ClaimAnswer::NoSuchItem));

@@ -12,7 +12,7 @@ use lockgate_shared::{
     clock::{Clock, Timestamp},
     events::{Event, EventLog, redis::RedisEventLog, sqlite::EVENTS_SQLITE, sqlite::SqliteEventLog},
     gate::{ClaimAnswer, ClaimRequest, Hold, HoldState, StockSnapshot},
-    ids::{AccountHash, ClaimId, ItemId, SaleId},
+    ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     store::{redis::RedisLink, sqlite::Sqlite},
     testing::PrivateRedis,
 };
@@ -130,6 +130,10 @@ pub(crate) fn claim_id(n: u32) -> ClaimId {
     uuid::Uuid::from_bytes(bytes).into()
 }
 
+pub(crate) fn token_id(n: u32) -> TokenId {
+    format!("-_token{n}").parse().unwrap()
+}
+
 /// A claim for one unit of `phone` by account `n`, held for an hour, under no limit.
 pub(crate) fn claim(n: u32) -> Claim {
     Claim {
@@ -140,6 +144,7 @@ pub(crate) fn claim(n: u32) -> Claim {
             quantity: 1,
             epoch: 0,
             admitted_at: 7,
+            token_id: token_id(n),
             memo: format!("memo of {n}"),
         },
         hold_seconds: 3_600,

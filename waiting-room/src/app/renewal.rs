@@ -1,18 +1,13 @@
-//! Admissions that last longer, or end early: for shops that keep a checkout of their own behind the waiting room.
+//! Admissions that last longer: for shops that keep a checkout of their own behind the waiting room.
 
 use std::sync::Arc;
 
 use lockgate_shared::{
     admission_token::AdmissionToken, catalog::StoredSale, clock::Timestamp, ids::AccountHash,
-    store::StoreError,
 };
 
 use super::{App, lane_of};
-use crate::{
-    answers::Admitted,
-    refusal::Refusal,
-    store::{Forfeit, Renewal, SeatState},
-};
+use crate::{answers::Admitted, refusal::Refusal, store::Renewal};
 
 impl App {
     /// **renew**: lets an admission last `token_seconds` from now, at most `token_seconds_max` in all. The token's id
@@ -39,42 +34,7 @@ impl App {
         self.admitted(sale, token.sub, &right.ok_or(Refusal::NotRenewable)?)
     }
 
-    /// **forfeit**, by the token itself: its place in the cap is free at once.
-    ///
-    /// # Errors
-    /// The store broke.
-    pub(crate) async fn forfeit(&self, sale: &StoredSale, token: &AdmissionToken) -> Result<(), StoreError> {
-        let forfeit = Forfeit { account: token.sub, issued_at: Timestamp::from_seconds(token.iat) };
-        let lane = self.lane(sale, token.sub);
-        self.parts.store.forfeit(&sale.definition.id, lane, &[forfeit]).await.map(drop)
-    }
-
-    /// **forfeit**, by the ids a verifier knows. False when the account holds no such admission, or not any more.
-    ///
-    /// # Errors
-    /// The store broke.
-    pub(crate) async fn forfeit_by_id(
-        &self,
-        sale: &StoredSale,
-        account: AccountHash,
-        jti: &str,
-    ) -> Result<bool, StoreError> {
-        let (id, lane) = (&sale.definition.id, self.lane(sale, account));
-        let seat = self.parts.store.seat(id, lane, account).await?;
-        let Some(SeatState::Admitted(right)) = seat.map(|seat| seat.state).filter(|state| has_id(state, jti))
-        else {
-            return Ok(false);
-        };
-        // Compared again in the store's own step: a right given meanwhile is not touched.
-        let forfeit = Forfeit { account, issued_at: right.issued_at };
-        Ok(self.parts.store.forfeit(id, lane, &[forfeit]).await? > 0)
-    }
-
-    fn lane(&self, sale: &StoredSale, account: AccountHash) -> u16 {
+    pub(super) fn lane(&self, sale: &StoredSale, account: AccountHash) -> u16 {
         lane_of(&sale.secrets.lane_key, account, sale.definition.lanes)
     }
-}
-
-fn has_id(state: &SeatState, jti: &str) -> bool {
-    matches!(state, SeatState::Admitted(right) if right.jti == jti)
 }

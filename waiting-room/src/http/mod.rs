@@ -151,6 +151,12 @@ impl From<Refusal> for Problem {
                     .retry_after(1)
             }
             Refusal::TooOften(seconds) => account_rate_limited(seconds),
+            refused @ Refusal::NotForfeited(_) => Self::unavailable(
+                "stock_unavailable",
+                "Your admission could not be given up, because the stock cannot be reached for a moment. Your place is \
+                 kept; try again.",
+            )
+            .caused_by(&refused),
             Refusal::Store(error) => error.into(),
             Refusal::Signing => Self::internal(),
         }

@@ -3,6 +3,7 @@
 
 mod allowlist;
 mod forfeit;
+mod leave;
 mod record;
 
 use lockgate_shared::{
@@ -187,7 +188,7 @@ async fn a_turn_is_redeemed_once(store: &dyn Store) {
 async fn turns_that_come_together_are_redeemed_in_order(store: &dyn Store) {
     let sale = sale("redeem-batch");
     store.enter(&sale, 0, &[entry(0), entry(1), entry(2)], view(0), at(0)).await.unwrap();
-    store.leave(&sale, 0, account(2), 2).await.unwrap();
+    store.leave(&sale, 0, account(2), 2, None).await.unwrap();
     let turns = [
         redemption(0, 0, "j1", 0, 0),
         redemption(0, 0, "j2", 1, 0),
@@ -227,32 +228,6 @@ async fn a_right_that_ran_out_is_not_renewed(store: &dyn Store) {
     assert_eq!(enter(store, &sale, entry(8), view(0), 0).await, (21, true));
 }
 
-async fn leaving_is_final_and_logged_once(store: &dyn Store) {
-    let sale = sale("leave");
-    for n in 0..3 {
-        enter(store, &sale, entry(n), view(0), 0).await;
-    }
-    assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Left);
-    assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Left);
-    assert_eq!(redeem(store, &sale, redemption(1, 1, "j", 0, 0)).await, Redeemed::Left);
-    let reports = store.survey(&sale, &[LogsRead::default(); 2], at(0)).await;
-    let read = |left| LogsRead { left, redeemed: 0 };
-    let expected = LaneReport { count: 3, newly_left: vec![1], read: read(1), ..LaneReport::default() };
-    assert_eq!(reports, [Some(expected), Some(LaneReport::default())]);
-    assert_eq!(enter(store, &sale, shown(1, 1), view(0), 0).await, (3, true));
-    assert_eq!(store.leave(&sale, 0, account(1), 1).await.unwrap(), Departure::Superseded);
-    assert_eq!(
-        store.leave(&sale, 0, account(9), 30).await.unwrap(),
-        Departure::Left,
-        "the store had lost it"
-    );
-    let report = survey(store, &sale, read(1), 0).await;
-    let expected = LaneReport { count: 31, newly_left: vec![30], read: read(2), ..LaneReport::default() };
-    assert_eq!(report, expected);
-    let again = survey(store, &sale, read(5), 0).await;
-    assert_eq!(again.newly_left, [1, 30], "a log shorter than what was read is read anew");
-}
-
 /// What one lane says.
 async fn survey(store: &dyn Store, sale: &SaleId, read: LogsRead, now: i64) -> LaneReport {
     store.survey(sale, &[read], at(now)).await.remove(0).unwrap()
@@ -280,7 +255,7 @@ async fn whoever_redeems_is_active_until_it_ends(store: &dyn Store) {
     let seat = store.seat(&sale, 0, account(1)).await.unwrap().unwrap();
     assert_eq!(seat.state, SeatState::Admitted(right("j", 1, 0)), "the right itself stands");
     redeem(store, &sale, redemption(1, 1, "j4", 7, 0)).await;
-    store.leave(&sale, 0, account(2), 2).await.unwrap();
+    store.leave(&sale, 0, account(2), 2, Some("j")).await.unwrap();
     let report = survey(store, &sale, read, 59).await;
     assert_eq!((report.active, report.newly_redeemed, report.newly_left), (2, vec![], vec![2]));
     assert_eq!(survey(store, &sale, read, 60).await.active, 1, "the end itself is over");
@@ -330,7 +305,8 @@ async fn suite(store: &dyn Store) {
     a_turn_is_redeemed_once(store).await;
     turns_that_come_together_are_redeemed_in_order(store).await;
     a_right_that_ran_out_is_not_renewed(store).await;
-    leaving_is_final_and_logged_once(store).await;
+    leave::leaving_is_final_and_logged_once(store).await;
+    leave::l4_an_admitted_place_is_freed_only_once_its_right_is_forfeited(store).await;
     whoever_redeems_is_active_until_it_ends(store).await;
     rights_of_turns_that_come_together_are_noted_once_each(store).await;
     record::l7_only_the_holder_of_the_newest_lease_moves_the_record(store).await;
@@ -340,6 +316,7 @@ async fn suite(store: &dyn Store) {
     allowlist::suite(store).await;
     forfeit::a_live_right_is_renewed_up_to_its_cap(store).await;
     forfeit::a_forfeited_right_is_over_and_its_place_is_used_up(store).await;
+    forfeit::of_two_rights_of_one_second_the_named_one_ends(store).await;
 }
 
 /// A store in a file of its own, and the folder that goes with it.

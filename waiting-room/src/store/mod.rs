@@ -142,12 +142,17 @@ pub enum Redeemed {
 }
 
 /// How leaving ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Departure {
     /// The place is given up, now or before.
     Left,
     /// The account has a later place, which stands.
     Superseded,
+    /// The place became a right of this id, which was not named as forfeited. Nothing changed: forfeit it first.
+    Admitted {
+        /// The right's id.
+        jti: String,
+    },
 }
 
 /// A right that is to last longer.
@@ -166,12 +171,21 @@ pub struct Renewal {
 }
 
 /// A right that is used up before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forfeit {
     /// Whose.
     pub account: AccountHash,
-    /// When the right was given: another right of the account stands.
-    pub issued_at: Timestamp,
+    /// Which: another right of the account stands.
+    pub which: WhichRight,
+}
+
+/// By what a right is told from another of the same account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhichRight {
+    /// Its id. Two rights may have been given within one second, so this is the sharper word.
+    Id(String),
+    /// When it was given: all that the gate's events say.
+    GivenAt(Timestamp),
 }
 
 /// What became of a proof of work that was shown.
@@ -281,13 +295,15 @@ pub trait Store: Send + Sync {
         redemptions: &[Redemption],
     ) -> Result<Vec<Redeemed>, StoreError>;
 
-    /// Gives a place up, and notes it in the lane's log.
+    /// Gives a place up, and notes it in the lane's log. One that became a right is given up only where that right's
+    /// id is the one `forfeited` names: what still claims must not free its place.
     async fn leave(
         &self,
         sale: &SaleId,
         lane: u16,
         account: AccountHash,
         seq: u64,
+        forfeited: Option<&str>,
     ) -> Result<Departure, StoreError>;
 
     /// Ends the rights of accounts that have bought, as far as the cap on active shoppers goes: the right itself

@@ -164,9 +164,10 @@ impl Store for Model {
         lane: u16,
         account: AccountHash,
         seq: u64,
+        forfeited: Option<&str>,
     ) -> Result<Departure, StoreError> {
         Ok(self.lane(sale, lane, |lane| {
-            let (departure, writes) = rules::leaving(lane.seats.get(&account), seq);
+            let (departure, writes) = rules::leaving(lane.seats.get(&account), seq, forfeited);
             if writes {
                 lane.put(account, seq, SeatState::Left);
                 lane.left.push(seq);

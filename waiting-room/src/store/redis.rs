@@ -18,7 +18,7 @@ use redis::Script;
 use super::{
     Advanced, Allowed, Departure, EnterAnswer, Entered, Entry, Forfeit, LOG_PER_CALL_MAX, LaneReport,
     LaneView, Listed, LogsRead, Move, RIGHTS_KEPT_SECONDS, ROWS_PER_CALL_MAX, Recorded, Redeemed, Redemption,
-    Renewal, Right, Seat, SeatState, Spent, Store, proofs,
+    Renewal, Right, Seat, SeatState, Spent, Store, WhichRight, proofs,
 };
 use crate::{
     admission::AdmissionRecord,
@@ -247,16 +247,20 @@ impl Store for RedisStore {
         lane: u16,
         account: AccountHash,
         seq: u64,
+        forfeited: Option<&str>,
     ) -> Result<Departure, StoreError> {
         let [seats, next] = self.seat_keys(sale, lane);
         let [rights, _] = self.right_keys(sale, lane);
         let keys = [seats, next, self.lane_key(sale, lane, "left"), rights];
-        let args = [account.as_bytes().to_vec(), bytes(seq)];
+        let args = [account.as_bytes().to_vec(), bytes(seq), bytes(forfeited.unwrap_or_default())];
         let answer: String = self.link.run("leave", &LEAVE, &keys, &args).await?;
         match answer.as_str() {
             "left" => Ok(Departure::Left),
             "superseded" => Ok(Departure::Superseded),
-            other => Err(unreadable("leave", other)),
+            other => match other.strip_prefix("admitted ") {
+                Some(jti) => Ok(Departure::Admitted { jti: jti.to_owned() }),
+                None => Err(unreadable("leave", other)),
+            },
         }
     }
 
@@ -285,7 +289,13 @@ impl Store for RedisStore {
         let keys = [self.lane_key(sale, lane, "seats"), rights];
         let args: Vec<Vec<u8>> = forfeits
             .iter()
-            .flat_map(|forfeit| [forfeit.account.as_bytes().to_vec(), bytes(forfeit.issued_at.seconds())])
+            .flat_map(|forfeit| {
+                let (jti, issued_at) = match &forfeit.which {
+                    WhichRight::Id(jti) => (bytes(jti), Vec::new()),
+                    WhichRight::GivenAt(issued_at) => (Vec::new(), bytes(issued_at.seconds())),
+                };
+                [forfeit.account.as_bytes().to_vec(), jti, issued_at]
+            })
             .collect();
         self.link.run("forfeit", &FORFEIT, &keys, &args).await
     }

@@ -4,6 +4,7 @@ use lockgate_shared::clock::Timestamp;
 
 use super::{
     Departure, EmailHash, Entry, Forfeit, LaneView, Redeemed, Redemption, Renewal, Right, Seat, SeatState,
+    WhichRight,
 };
 
 /// What entering does.
@@ -83,7 +84,11 @@ pub(super) fn redeeming(seat: Option<&Seat>, redemption: &Redemption) -> Redeemi
 /// The place after its right was forfeited; `None` when that changes nothing.
 pub(super) fn forfeited(seat: Option<&Seat>, forfeit: &Forfeit) -> Option<Seat> {
     let Some(Seat { seq, state: SeatState::Admitted(right) }) = seat else { return None };
-    let ends = right.issued_at == forfeit.issued_at && right.expires_at > right.issued_at;
+    let is_meant = match &forfeit.which {
+        WhichRight::Id(jti) => right.jti == *jti,
+        WhichRight::GivenAt(issued_at) => right.issued_at == *issued_at,
+    };
+    let ends = is_meant && right.expires_at > right.issued_at;
     let ended = || Right { expires_at: right.issued_at, ..right.clone() };
     ends.then(|| Seat { seq: *seq, state: SeatState::Admitted(ended()) })
 }
@@ -100,10 +105,15 @@ pub(super) fn renewed(seat: Option<&Seat>, renewal: &Renewal) -> Option<(u64, Ri
 }
 
 /// What leaving answers, and whether the place has to be marked and logged.
-pub(super) fn leaving(seat: Option<&Seat>, seq: u64) -> (Departure, bool) {
+pub(super) fn leaving(seat: Option<&Seat>, seq: u64, forfeited: Option<&str>) -> (Departure, bool) {
     match seat {
         Some(seat) if seat.seq > seq => (Departure::Superseded, false),
-        Some(seat) if seat.seq == seq && seat.state == SeatState::Left => (Departure::Left, false),
+        Some(Seat { seq: held, state: SeatState::Left }) if *held == seq => (Departure::Left, false),
+        Some(Seat { seq: held, state: SeatState::Admitted(right) })
+            if *held == seq && forfeited != Some(right.jti.as_str()) =>
+        {
+            (Departure::Admitted { jti: right.jti.clone() }, false)
+        }
         _ => (Departure::Left, true),
     }
 }

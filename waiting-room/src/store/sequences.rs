@@ -1,5 +1,7 @@
 //! Random sequences of commands, whose every answer is compared with the model's.
 
+mod capped;
+
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
@@ -18,10 +20,10 @@ enum Command {
     Enter { lane: u16, entries: Vec<AnyEntry>, view: LaneView, now: i64 },
     Allow { lane: u16, lines: Vec<(u8, u8)> },
     Redeem { lane: u16, turns: Vec<(u8, u64, u8, i64, u32)> },
-    Leave { lane: u16, account: u8, seq: u64 },
+    Leave { lane: u16, account: u8, seq: u64, forfeited: Option<u8> },
     Seat { lane: u16, account: u8 },
     Conclude { lane: u16, accounts: Vec<u8> },
-    Forfeit { lane: u16, rights: Vec<(u8, i64)> },
+    Forfeit { lane: u16, rights: Vec<(u8, Result<u8, i64>)> },
     Renew { lane: u16, account: u8, jti: u8, now: i64, to: i64 },
     Spend { proof: u8, account: u8 },
     Survey { read: Vec<(u64, u64)>, now: i64 },
@@ -56,12 +58,13 @@ fn any_command() -> impl Strategy<Value = Command> {
         5 => (lane.clone(), entries, view, now.clone())
             .prop_map(|(lane, entries, view, now)| Command::Enter { lane, entries, view, now }),
         5 => (lane.clone(), turns).prop_map(|(lane, turns)| Command::Redeem { lane, turns }),
-        3 => (lane.clone(), who.clone(), seq).prop_map(|(lane, account, seq)| Command::Leave { lane, account, seq }),
+        3 => (lane.clone(), who.clone(), seq, prop::option::of(0u8..9))
+            .prop_map(|(lane, account, seq, forfeited)| Command::Leave { lane, account, seq, forfeited }),
         2 => (lane.clone(), prop::collection::vec(who.clone(), 0..4))
             .prop_map(|(lane, accounts)| Command::Conclude { lane, accounts }),
         3 => (lane.clone(), who.clone(), 0u8..9, now.clone(), 0i64..300)
             .prop_map(|(lane, account, jti, now, to)| Command::Renew { lane, account, jti, now, to }),
-        3 => (lane.clone(), prop::collection::vec((who.clone(), now.clone()), 0..6))
+        3 => (lane.clone(), prop::collection::vec((who.clone(), prop::result::maybe_ok(0u8..9, now.clone())), 0..6))
             .prop_map(|(lane, rights)| Command::Forfeit { lane, rights }),
         2 => (lane.clone(), lines).prop_map(|(lane, lines)| Command::Allow { lane, lines }),
         2 => (0u8..4, who.clone()).prop_map(|(proof, account)| Command::Spend { proof, account }),
@@ -104,8 +107,9 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
         Command::Fold { fence, rows_first } => {
             format!("{:?}", store.fold(sale, *fence, *rows_first).await.unwrap())
         }
-        Command::Leave { lane, account: n, seq } => {
-            format!("{:?}", store.leave(sale, *lane, account(*n), *seq).await.unwrap())
+        Command::Leave { lane, account: n, seq, forfeited } => {
+            let jti = forfeited.map(|jti| format!("j{jti}"));
+            format!("{:?}", store.leave(sale, *lane, account(*n), *seq, jti.as_deref()).await.unwrap())
         }
         Command::Seat { lane, account: n } => {
             format!("{:?}", store.seat(sale, *lane, account(*n)).await.unwrap())
@@ -117,7 +121,11 @@ async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
         Command::Forfeit { lane, rights } => {
             let forfeits: Vec<Forfeit> = rights
                 .iter()
-                .map(|(n, issued)| Forfeit { account: account(*n), issued_at: at(*issued) })
+                .map(|(n, which)| {
+                    let by_id = |jti: &u8| WhichRight::Id(format!("j{jti}"));
+                    let which = which.as_ref().map_or_else(|at_s| WhichRight::GivenAt(at(*at_s)), by_id);
+                    Forfeit { account: account(*n), which }
+                })
                 .collect();
             format!("{:?}", store.forfeit(sale, *lane, &forfeits).await.unwrap())
         }

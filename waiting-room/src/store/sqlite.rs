@@ -188,8 +188,8 @@ impl Lane<'_> {
         }
     }
 
-    fn leave(&self, account: AccountHash, seq: u64) -> rusqlite::Result<Departure> {
-        let (departure, writes) = rules::leaving(self.seat(account)?.as_ref(), seq);
+    fn leave(&self, account: AccountHash, seq: u64, forfeited: Option<&str>) -> rusqlite::Result<Departure> {
+        let (departure, writes) = rules::leaving(self.seat(account)?.as_ref(), seq, forfeited);
         if writes {
             self.put(account, &Seat { seq, state: SeatState::Left })?;
             self.append("line_left", seq)?;
@@ -403,9 +403,12 @@ impl Store for SqliteStore {
         lane: u16,
         account: AccountHash,
         seq: u64,
+        forfeited: Option<&str>,
     ) -> Result<Departure, StoreError> {
-        let sale = sale.clone();
-        let op = move |db: &Connection| Lane { db, sale: sale.as_str(), lane }.leave(account, seq);
+        let (sale, forfeited) = (sale.clone(), forfeited.map(str::to_owned));
+        let op = move |db: &Connection| {
+            Lane { db, sale: sale.as_str(), lane }.leave(account, seq, forfeited.as_deref())
+        };
         self.db.write("leave", op).await
     }
 

@@ -1,4 +1,4 @@
-//! A waiting room for one test: real store, clock set by hand, a gate that only counts stock.
+//! A waiting room for one test: real store, clock set by hand, and a gate that does what a line needs of it.
 
 use std::sync::{
     Arc, Mutex,
@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use axum::{Json, Router, body::Body, routing::get};
+use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -15,7 +15,7 @@ use lockgate_shared::{
     clock::{Clock as _, Timestamp},
     edge::layers::guard,
     events::{Abandoned, Batch, Event, EventKind, EventLog},
-    gate::{AUDIENCE, GateClient, ItemStock, StockSnapshot},
+    gate::{AUDIENCE, GateClient, StockSnapshot},
     ids::{AccountHash, ClaimId, SaleId},
     keys::KeyRing,
     operator::{OperatorKeys, Role},
@@ -31,6 +31,7 @@ use lockgate_waiting_room::{
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use crate::gate::{GateStub, stock_of};
 use crate::watched::Watched;
 
 /// The key of an operator.
@@ -62,6 +63,7 @@ pub(crate) struct Site {
     catalog: Arc<Catalog>,
     pub(crate) clock: ManualClock,
     pub(crate) stock: Arc<Mutex<StockSnapshot>>,
+    pub(crate) gate: GateStub,
     events: Arc<Told>,
     pub(crate) ring: Arc<KeyRing>,
     pub(crate) redis: Option<PrivateRedis>,
@@ -136,22 +138,6 @@ pub(crate) fn before_opening() -> Timestamp {
     sale().opens_at.minus_seconds(60)
 }
 
-fn stock_of(sale: &SaleDefinition, available: u32) -> StockSnapshot {
-    let item = |item: &lockgate_shared::sale::Item| ItemStock {
-        item: item.item.clone(),
-        stock: item.stock,
-        available: available.min(item.stock),
-        held: item.stock - available.min(item.stock),
-        sold: 0,
-    };
-    StockSnapshot {
-        items: sale.items.iter().map(item).collect(),
-        total_left: None,
-        claimants: Vec::new(),
-        too_many_claimants: false,
-    }
-}
-
 impl Site {
     /// A site with one sale.
     pub(crate) async fn open(backend: Backend, definition: SaleDefinition, now: Timestamp) -> Self {
@@ -178,6 +164,7 @@ impl Site {
             catalog,
             clock,
             stock,
+            gate: GateStub::default(),
             events: Arc::default(),
             ring: Arc::new(demo_ring()),
             redis,
@@ -192,12 +179,6 @@ impl Site {
             calls: AtomicUsize::new(0),
             silent: Mutex::new(None),
         });
-        let stock = Arc::clone(&self.stock);
-        let answer = move || {
-            let stock = stock.lock().unwrap().clone();
-            async move { Json(stock) }
-        };
-        let gate = Router::new().route("/gate/v1/sales/{sale}/stock", get(answer));
         let clock = Arc::new(self.clock.clone());
         let signer = Arc::new(ServiceSigner::new(Arc::clone(&self.ring), AUDIENCE));
         let mut keys = OperatorKeys::default();
@@ -207,7 +188,7 @@ impl Site {
             catalog: Arc::clone(&self.catalog),
             store: Arc::clone(&watched) as Arc<dyn Store>,
             ring: Arc::clone(&self.ring),
-            gate: GateClient::in_process(gate, signer, clock.clone()),
+            gate: GateClient::in_process(self.gate.router(&self.stock), signer, clock.clone()),
             events: Arc::clone(&self.events) as Arc<dyn EventLog>,
             clock,
             public_url: "http://127.0.0.1:8080".into(),

@@ -1,4 +1,4 @@
-//! The waiting room over HTTP, with real stores and a gate that answers for the stock alone.
+//! The waiting room over HTTP, with real stores and a gate that says what is in stock and hears what is given up.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -6,6 +6,8 @@ mod active;
 mod allowlist;
 mod cost;
 mod eligible;
+mod gate;
+mod giving_up;
 mod house;
 mod journeys;
 mod lottery;

@@ -60,8 +60,9 @@ impl Store for Watched {
         lane: u16,
         account: AccountHash,
         seq: u64,
+        forfeited: Option<&str>,
     ) -> Result<Departure, StoreError> {
-        self.count().leave(sale, lane, account, seq).await
+        self.count().leave(sale, lane, account, seq, forfeited).await
     }
     async fn seat(&self, sale: &SaleId, lane: u16, account: AccountHash) -> Result<Option<Seat>, StoreError> {
         self.count().seat(sale, lane, account).await

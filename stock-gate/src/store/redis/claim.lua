@@ -3,12 +3,12 @@
 -- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: 1 claim, 2 account, 3 item, 4 quantity, 5 hold_seconds, 6 per_account_limit, 7 total_limit or '',
 --   8 '' or the refusal ('not_open', 'revoked'), 9 memo, 10 when the claim's admission was given (seconds),
---   11 holds an admission may let run out, or ''
+--   11 holds an admission may let run out, or '', 12 the id of the claim's token
 -- Output: {'held', record, '1' if the claim was made before else '0'} | {'sold_out', '1' if units may return else '0'}
---   | {'limit_reached', limit, taken} | {'line_up_again', holds abandoned} | {'not_open'} | {'revoked'} | {'no_such_item'}
+--   | {'limit_reached', limit, taken} | {'line_up_again', holds abandoned} | {'forfeited'}: its admission was given up | {'not_open'} | {'revoked'} | {'no_such_item'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 -- abandoned holds account -> "<when its admission was given> <holds that ran out under it>", and while its hold is live
---   claim -> when its admission was given.
+--   claim -> when its admission was given; "f:<token id>" -> '' for each admission that was given up.
 -- A record is state|account|item|units|claimed_at|deadline|memo, times in microseconds.
 
 local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
@@ -41,8 +41,14 @@ if redis.call('HLEN', KEYS[2]) ~= sale.claims or redis.call('ZCARD', KEYS[3]) ~=
     or redis.call('HLEN', KEYS[4]) ~= sale.accounts or (sale.claims > 0 and found[5] == 'none') then
     return {'suspect', 'holds, deadlines, accounts or events are missing'}
 end
+if found[7] == 'none' and redis.call('HEXISTS', KEYS[1], 'forfeited') == 1 then
+    return {'suspect', 'the admissions that were given up are missing'}
+end
 if ARGV[8] ~= '' then
     return {ARGV[8]}
+end
+if redis.call('HEXISTS', KEYS[7], 'f:' .. ARGV[12]) == 1 then
+    return {'forfeited'}
 end
 
 local words = {'place', 'stock', 'available', 'held', 'sold', 'next'}

@@ -13,7 +13,7 @@ use redis::cmd;
 
 use crate::store::{
     Claim, Prepared,
-    testbed::{Bench, check_invariant, claim, claim_id, item, sale, take},
+    testbed::{Bench, check_invariant, claim, claim_id, item, sale, take, token_id},
 };
 
 const KEYS: [&str; 6] = ["stock", "holds", "due", "accounts", "events", "returned"];
@@ -57,7 +57,14 @@ async fn running(bench: &Bench) -> SaleId {
 }
 
 /// Every writing verb where it would write, and what it said.
-async fn every_write(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 4] {
+async fn every_write(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 5] {
+    let [claimed, committed, released, expired] = every_append(bench, sale).await;
+    let forfeited = bench.store.forfeit(sale, &token_id(3)).await.map(drop);
+    [claimed, committed, released, expired, forfeited]
+}
+
+/// Those that append an event.
+async fn every_append(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 4] {
     let mut two = claim(9);
     two.request.quantity = 2;
     let claimed = bench.store.claim(sale, &two).await.map(drop);
@@ -152,7 +159,7 @@ async fn h5_an_error_raised_inside_a_script_leaves_nothing_half_written() {
     let last = format!("{}-{}", u64::MAX, u64::MAX);
     say(&bench, &["XSETID", &key("events"), &last]).await;
     let before = everything(&bench).await;
-    for answer in every_write(&bench, &sale).await {
+    for answer in every_append(&bench, &sale).await {
         assert!(answer.is_err());
     }
     assert_eq!(everything(&bench).await, before);
@@ -179,6 +186,18 @@ async fn h7_a_sale_that_lost_any_of_its_keys_is_closed_and_not_sold_out() {
         }
         assert_eq!(everything(&bench).await, before, "{lost}");
     }
+}
+
+#[tokio::test]
+async fn h7_a_sale_that_lost_what_was_given_up_is_closed() {
+    let bench = Bench::redis().await;
+    let sale = running(&bench).await;
+    bench.store.forfeit(&sale, &token_id(9)).await.unwrap();
+    assert_eq!(bench.store.claim(&sale, &claim(9)).await.unwrap(), ClaimAnswer::Forfeited);
+    say(&bench, &["DEL", &key("abandoned")]).await;
+    let before = everything(&bench).await;
+    assert_eq!(bench.store.claim(&sale, &claim(9)).await.unwrap_err().effect, Effect::None);
+    assert_eq!(everything(&bench).await, before);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use super::{account, at, enter, entry, redeem, redemption, right, sale, shown, s
 use crate::store::*;
 
 fn forfeit(n: u8, issued: i64) -> Forfeit {
-    Forfeit { account: account(n), issued_at: at(issued) }
+    Forfeit { account: account(n), which: WhichRight::GivenAt(at(issued)) }
 }
 
 pub(super) async fn a_forfeited_right_is_over_and_its_place_is_used_up(store: &dyn Store) {
@@ -71,8 +71,27 @@ pub(super) async fn a_live_right_is_renewed_up_to_its_cap(store: &dyn Store) {
         2,
         "whoever has bought is not active"
     );
-    store.leave(&sale, 0, account(2), 2).await.unwrap();
+    store.leave(&sale, 0, account(2), 2, Some("j2")).await.unwrap();
     assert_eq!(renew(renewal(2, "j2", 5, 90)).await, None, "given up");
     store.forfeit(&sale, 0, &[forfeit(0, 0)]).await.unwrap();
     assert_eq!(renew(renewal(0, "j0", 70, 90)).await, None, "used up");
+}
+
+pub(super) async fn of_two_rights_of_one_second_the_named_one_ends(store: &dyn Store) {
+    let sale = sale("forfeit-by-id");
+    let by_id = async |jti: &str| {
+        let forfeit = Forfeit { account: account(0), which: WhichRight::Id(jti.into()) };
+        store.forfeit(&sale, 0, &[forfeit]).await.unwrap()
+    };
+    enter(store, &sale, entry(0), view(0), 0).await;
+    redeem(store, &sale, redemption(0, 0, "first", 5, 0)).await;
+    assert_eq!(by_id("firs").await + by_id("second").await, 0);
+    assert_eq!(by_id("first").await, 1);
+    assert_eq!(enter(store, &sale, entry(0), view(0), 5).await, (1, true));
+    let second = redeem(store, &sale, redemption(0, 1, "second", 5, 0)).await;
+    assert_eq!(by_id("first").await, 0, "told again, it leaves the next right alone");
+    assert_eq!(redeem(store, &sale, redemption(0, 1, "x", 5, 0)).await, second);
+    assert_eq!(survey(store, &sale, LogsRead::default(), 6).await.active, 1);
+    assert_eq!(by_id("second").await, 1);
+    assert_eq!(survey(store, &sale, LogsRead::default(), 6).await.active, 0);
 }

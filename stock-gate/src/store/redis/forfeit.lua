@@ -1,0 +1,22 @@
+#!lua
+-- Purpose: forfeit: remember an admission as given up, so that no claim is made by its token any more.
+-- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned (as in claim.lua)
+-- ARGV: 1 the token's id
+-- Output: {'forfeited'}, now or before
+--   | {'suspect', why}: the sale's keys do not fit together; nothing was written
+
+local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
+for index, kind in ipairs(kinds) do
+    local found = redis.call('TYPE', KEYS[index]).ok
+    if found ~= kind and found ~= 'none' then
+        return {'suspect', KEYS[index] .. ' is a ' .. found}
+    end
+end
+if not tonumber(redis.call('HGET', KEYS[1], 'claims') or '') then
+    return {'suspect', 'the sale has no stock here'}
+end
+
+-- By this field a claim finds out when the key of those given up is lost.
+redis.call('HSET', KEYS[1], 'forfeited', '1')
+redis.call('HSET', KEYS[7], 'f:' .. ARGV[1], '')
+return {'forfeited'}
