@@ -22,6 +22,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use lockgate_shared::{
+    clock::Timestamp,
     credentials,
     edge::rate_limit::account_rate_limited,
     ids::SaleId,
@@ -88,10 +89,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NoSuchSale => Self::no_such_sale(),
-            Refusal::DoorsClosed(at) => {
-                let detail = format!("The doors open at {at}. Come back then; nobody can be earlier.");
-                Self::conflict("doors_closed", detail).with("doors_open_at", at.to_string())
-            }
+            Refusal::DoorsClosed(at) => doors_closed(at),
             Refusal::SaleClosed => Self::gone("sale_closed", "The sale is over."),
             Refusal::SoldOut => Self::conflict(
                 "sold_out",
@@ -134,11 +132,7 @@ impl From<Refusal> for Problem {
             ),
             Refusal::ProofRequired(required) => proof_required(&required),
             Refusal::Busy => Self::unavailable("overloaded", "Too many enter at this moment. Try again."),
-            Refusal::NotYourTurn { retry_after_ms } => {
-                let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
-                Self::conflict("not_your_turn", "It is not your turn yet. Your place is kept.")
-                    .retry_after(seconds)
-            }
+            Refusal::NotYourTurn { retry_after_ms } => not_your_turn(retry_after_ms),
             Refusal::TurnMissed => Self::gone(
                 "turn_missed",
                 "The turn was not taken up in time, or the time inside ran out. Enter again for a new place at the end.",
@@ -167,6 +161,16 @@ impl From<Refusal> for Problem {
 const NOT_ELIGIBLE: &str = "not_eligible";
 /// What whoever has to do work first is told.
 pub(crate) const PROOF_REQUIRED: &str = "proof_required";
+
+fn doors_closed(at: Timestamp) -> Problem {
+    let detail = format!("The doors open at {at}. Come back then; nobody can be earlier.");
+    Problem::conflict("doors_closed", detail).with("doors_open_at", at.to_string())
+}
+
+fn not_your_turn(retry_after_ms: u64) -> Problem {
+    let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
+    Problem::conflict("not_your_turn", "It is not your turn yet. Your place is kept.").retry_after(seconds)
+}
 
 fn proof_required(required: &ProofRequired) -> Problem {
     let detail = format!(

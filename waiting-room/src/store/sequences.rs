@@ -80,19 +80,20 @@ fn any_command() -> impl Strategy<Value = Command> {
     ]
 }
 
+fn entry((n, ticket_seq, missed_seq, address): &AnyEntry) -> Entry {
+    Entry {
+        account: account(*n),
+        ticket_seq: *ticket_seq,
+        missed_seq: *missed_seq,
+        listed_as: address.map(email),
+    }
+}
+
 /// Runs one command and writes its answer down.
 async fn answer(store: &dyn Store, sale: &SaleId, command: &Command) -> String {
     match command {
         Command::Enter { lane, entries, view, now } => {
-            let entries: Vec<Entry> = entries
-                .iter()
-                .map(|(n, ticket_seq, missed_seq, address)| Entry {
-                    account: account(*n),
-                    ticket_seq: *ticket_seq,
-                    missed_seq: *missed_seq,
-                    listed_as: address.map(email),
-                })
-                .collect();
+            let entries: Vec<Entry> = entries.iter().map(entry).collect();
             format!("{:?}", store.enter(sale, *lane, &entries, *view, at(*now)).await.unwrap())
         }
         Command::Redeem { lane, turns } => {
