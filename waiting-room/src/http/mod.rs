@@ -31,7 +31,7 @@ use lockgate_shared::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{app::App, eligibility::NotEligible, prepared::Prepared, refusal::Refusal};
+use crate::{app::App, captcha::Widget, eligibility::NotEligible, prepared::Prepared, refusal::Refusal};
 
 /// What shoppers call.
 pub fn router(app: Arc<App>) -> Router {
@@ -136,6 +136,18 @@ impl From<Refusal> for Problem {
                 let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
                 Self::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
             }
+            Refusal::CaptchaRequired(why) => Self::forbidden(
+                CAPTCHA_REQUIRED,
+                format!(
+                    "The CAPTCHA is not solved: {why}. Solve the one on the sale's page, and send what its widget gives \
+                     as `captcha`. Each response counts once."
+                ),
+            ),
+            Refusal::CaptchaUnreachable => Self::unavailable(
+                "captcha_unavailable",
+                "The CAPTCHA cannot be verified for a moment. Try again; nothing was lost.",
+            )
+            .retry_after(CAPTCHA_RETRY_SECONDS),
             Refusal::Busy => Self::unavailable("overloaded", "Too many enter at this moment. Try again."),
             Refusal::NotYourTurn { retry_after_ms } => {
                 let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
@@ -164,6 +176,11 @@ impl From<Refusal> for Problem {
 const NOT_ELIGIBLE: &str = "not_eligible";
 /// What whoever has to do work first is told.
 pub(crate) const PROOF_REQUIRED: &str = "proof_required";
+
+/// What whoever has to solve the CAPTCHA first is told.
+pub(crate) const CAPTCHA_REQUIRED: &str = "captcha_required";
+/// When to come back while the CAPTCHA's provider is out of reach.
+const CAPTCHA_RETRY_SECONDS: u32 = 5;
 
 fn not_eligible(detail: &str) -> Problem {
     Problem::forbidden(NOT_ELIGIBLE, detail)
@@ -206,6 +223,15 @@ fn private_page(status: StatusCode, page: String) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    response
+}
+
+/// The page that shows this widget may load what the widget's provider documents; every other keeps the edge's policy.
+fn allowing(widget: Option<&Widget>, mut response: Response) -> Response {
+    if let Some(widget) = widget {
+        let policy = HeaderValue::from_static(widget.provider.content_security_policy());
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
     response
 }
 
