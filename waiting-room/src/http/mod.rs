@@ -31,7 +31,13 @@ use lockgate_shared::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{app::App, captcha::Widget, eligibility::NotEligible, prepared::Prepared, refusal::Refusal};
+use crate::{
+    app::App,
+    captcha::Widget,
+    eligibility::NotEligible,
+    prepared::Prepared,
+    refusal::{CaptchaFault, ProofRequired, Refusal},
+};
 
 /// What shoppers call.
 pub fn router(app: Arc<App>) -> Router {
@@ -127,27 +133,9 @@ impl From<Refusal> for Problem {
                 "not_renewable",
                 "This admission cannot be renewed: the sale renews none, or it was given back. It is good until its end.",
             ),
-            Refusal::ProofRequired(required) => {
-                let detail = format!(
-                    "No proof of work that counts: {}. Solve `challenge` by the ALTCHA scheme and send the answer as \
-                     `proof`. In a browser, go back to the sale's page: it does this by itself.",
-                    required.why
-                );
-                let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
-                Self::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
-            }
-            Refusal::CaptchaRequired(why) => Self::forbidden(
-                CAPTCHA_REQUIRED,
-                format!(
-                    "The CAPTCHA is not solved: {why}. Solve the one on the sale's page, and send what its widget gives \
-                     as `captcha`. Each response counts once."
-                ),
-            ),
-            Refusal::CaptchaUnreachable => Self::unavailable(
-                "captcha_unavailable",
-                "The CAPTCHA cannot be verified for a moment. Try again; nothing was lost.",
-            )
-            .retry_after(CAPTCHA_RETRY_SECONDS),
+            Refusal::ProofRequired(required) => proof_required(&required),
+            Refusal::CaptchaRequired(why) => captcha_required(why),
+            Refusal::CaptchaUnreachable => captcha_unavailable(),
             Refusal::Busy => Self::unavailable("overloaded", "Too many enter at this moment. Try again."),
             Refusal::NotYourTurn { retry_after_ms } => {
                 let seconds = u32::try_from(retry_after_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
@@ -184,6 +172,29 @@ const CAPTCHA_RETRY_SECONDS: u32 = 5;
 
 fn not_eligible(detail: &str) -> Problem {
     Problem::forbidden(NOT_ELIGIBLE, detail)
+}
+
+fn proof_required(required: &ProofRequired) -> Problem {
+    let detail = format!(
+        "No proof of work that counts: {}. Solve `challenge` by the ALTCHA scheme and send the answer as \
+         `proof`. In a browser, go back to the sale's page: it does this by itself.",
+        required.why
+    );
+    let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
+    Problem::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
+}
+
+fn captcha_required(why: CaptchaFault) -> Problem {
+    let detail = format!(
+        "The CAPTCHA is not solved: {why}. Solve the one on the sale's page, and send what its widget gives as \
+         `captcha`. Each response counts once."
+    );
+    Problem::forbidden(CAPTCHA_REQUIRED, detail)
+}
+
+fn captcha_unavailable() -> Problem {
+    let detail = "The CAPTCHA cannot be verified for a moment. Try again; nothing was lost.";
+    Problem::unavailable("captcha_unavailable", detail).retry_after(CAPTCHA_RETRY_SECONDS)
 }
 
 /// Reads a shopper's POST.
