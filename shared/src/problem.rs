@@ -5,6 +5,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
 
 use crate::store::StoreError;
@@ -101,16 +102,33 @@ impl Problem {
     /// The body's bytes.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut body = self.extra.clone();
-        body.insert("type".into(), format!("urn:lockgate:problem:{}", self.code).into());
-        body.insert("title".into(), self.status.canonical_reason().unwrap_or("Error").into());
-        body.insert("status".into(), self.status.as_u16().into());
-        body.insert("code".into(), self.code.into());
-        body.insert("detail".into(), self.detail.clone().into());
+        // Text and numbers always have a JSON form.
+        serde_json::to_string(&Written(self)).unwrap_or_default()
+    }
+}
+
+/// The members that every problem has; none of the further ones can take their place.
+const FIXED: [&str; 6] = ["type", "title", "status", "code", "detail", "request_id"];
+
+/// A problem as its body says it. Written straight into text: a flood is answered with these.
+struct Written<'a>(&'a Problem);
+
+impl Serialize for Written<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Problem { status, code, detail, extra, .. } = self.0;
+        let mut body = serializer.serialize_map(None)?;
+        body.serialize_entry("type", &format_args!("urn:lockgate:problem:{code}"))?;
+        body.serialize_entry("title", status.canonical_reason().unwrap_or("Error"))?;
+        body.serialize_entry("status", &status.as_u16())?;
+        body.serialize_entry("code", code)?;
+        body.serialize_entry("detail", detail)?;
         if let Some(id) = crate::edge::request_id::current() {
-            body.insert("request_id".into(), id.into());
+            body.serialize_entry("request_id", &id)?;
         }
-        Value::Object(body).to_string()
+        for (name, value) in extra.iter().filter(|(name, _)| !FIXED.contains(&name.as_str())) {
+            body.serialize_entry(name, value)?;
+        }
+        body.end()
     }
 }
 

@@ -89,9 +89,8 @@ async fn watch_stock(app: Arc<App>, id: SaleId) {
             continue;
         };
         let doing = phase(&sale.definition, &sale.controls, None, false, app.parts.clock.now());
-        let is_on_sale = sale.controls.stock_opened_at.is_some();
-        if !is_on_sale || matches!(doing, Phase::Scheduled | Phase::Closed) {
-            sleep(if is_on_sale { IDLE_TICK } else { TICK }).await;
+        if matches!(doing, Phase::Scheduled | Phase::Closed) {
+            sleep(IDLE_TICK).await;
             continue;
         }
         match app.parts.gate.stock(&id).await {
@@ -99,7 +98,8 @@ async fn watch_stock(app: Arc<App>, id: SaleId) {
                 app.live(&sale).note_stock(stock);
                 is_lost = false;
             }
-            Err(error) if !is_lost => {
+            // A stock that was never put on sale is not lost.
+            Err(error) if !is_lost && sale.controls.stock_opened_at.is_some() => {
                 tracing::warn!(sale = %id, %error, "the stock cannot be read; what was known is shown");
                 is_lost = true;
             }

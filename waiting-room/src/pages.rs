@@ -119,10 +119,11 @@ pub fn sale_page(
     widget: Option<&Widget>,
 ) -> String {
     let needs_proof = sale.definition.proof_of_work.is_some_and(|asked| asked.when == ProofWhen::Always);
-    sale_page_saying(sale, stock, status, phase, &Entry { needs_proof, widget, refused: None })
+    sale_page_saying(sale, stock, status, phase, Entry { needs_proof, widget, refused: None })
 }
 
 /// What the form for entering says and does.
+#[derive(Clone, Copy)]
 struct Entry<'a> {
     needs_proof: bool,
     widget: Option<&'a Widget>,
@@ -153,7 +154,7 @@ pub fn refused_page(snapshot: &Snapshot, phase: Phase, code: &'static str) -> St
         }
     };
     let entry = Entry { needs_proof, widget: snapshot.widget.as_deref(), refused: Some((code, words)) };
-    sale_page_saying(sale, snapshot.stock.as_deref(), &snapshot.status, phase, &entry)
+    sale_page_saying(sale, snapshot.stock.as_deref(), &snapshot.status, phase, entry)
 }
 
 fn sale_page_saying(
@@ -161,7 +162,7 @@ fn sale_page_saying(
     stock: Option<&StockSnapshot>,
     status: &PublicStatus,
     phase: Phase,
-    entry: &Entry<'_>,
+    entry: Entry<'_>,
 ) -> String {
     let definition = &sale.definition;
     let zone = definition.time_zone.as_deref();

@@ -110,6 +110,7 @@ where
         let Passage { id, verdict } = self.edge.inspect(&mut request, class);
         let answer = verdict.map(|begun| (begun, bounded(self.inner.call(request), started)));
         let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default());
+        let name = id.clone();
         let named = async move {
             let mut response = match answer {
                 // The work counts as begun until its answer is there.
@@ -122,13 +123,10 @@ where
             let route = route.as_ref().map_or("none", MatchedPath::as_str);
             meter.note(&method, route, response.status(), started.elapsed());
             finish(&mut response, is_https);
-            response
-        };
-        Box::pin(async move {
-            let mut response = REQUEST_ID.scope(id.clone(), named).instrument(span).await;
-            response.headers_mut().insert(REQUEST_ID_HEADER, id);
+            response.headers_mut().insert(REQUEST_ID_HEADER, name);
             Ok(response)
-        })
+        };
+        Box::pin(REQUEST_ID.scope(id, named).instrument(span))
     }
 }
 
@@ -136,6 +134,10 @@ where
 fn finish(response: &mut Response, is_https: bool) {
     if matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         spread_retry_after(response.headers_mut());
+    }
+    if matches!(response.status(), StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT) {
+        // The rest of the body is not read, so nothing can follow on this connection: whoever keeps it must know.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     add_security_headers(response.headers_mut());
     if is_https {

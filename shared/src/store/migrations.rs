@@ -91,6 +91,8 @@ pub async fn apply_postgres(
 ) -> Result<(), StoreError> {
     let failed = |error: tokio_postgres::Error| StoreError::untouched("migrate", error);
     let tx = client.transaction().await.map_err(failed)?;
+    // A busy server may take longer over a table than any query may, and a start that gives up helps nobody.
+    tx.batch_execute("SET LOCAL statement_timeout = '60s'").await.map_err(failed)?;
     tx.execute("SELECT pg_advisory_xact_lock($1)", &[&ADVISORY_LOCK]).await.map_err(failed)?;
     tx.batch_execute(TABLE).await.map_err(failed)?;
     for migration in migrations {

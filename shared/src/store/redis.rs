@@ -6,8 +6,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use redis::{
-    Cmd, ConnectionAddr, ErrorKind, FromRedisValue, IntoConnectionInfo as _, RedisError, Script,
+    Cmd, ConnectionAddr, ErrorKind, FromRedisValue, IntoConnectionInfo as _, RedisError, RedisResult, Script,
     ServerErrorKind, ToRedisArgs,
     aio::{ConnectionManager, ConnectionManagerConfig},
     cluster::ClusterClient,
@@ -30,6 +31,9 @@ enum Connection {
     Single(ConnectionManager),
     Cluster(ClusterConnection),
 }
+
+/// Keys and arguments of one run of a script.
+pub type ScriptCall = (Vec<String>, Vec<Vec<u8>>);
 
 /// Scripts and commands waiting on one connection at a time.
 const PIPELINE_DEPTH: usize = 4_096;
@@ -97,6 +101,47 @@ impl RedisLink {
             Connection::Cluster(mut connection) => call.invoke_async(&mut connection).await,
         };
         answer.map_err(|error| classified(verb, error))
+    }
+
+    /// Runs a script once for each of `calls`. Where one server holds all keys they travel in one pipeline: as many
+    /// answers wake this process once, not once each. Each call has an answer of its own.
+    pub async fn run_each<T: FromRedisValue>(
+        &self,
+        verb: &'static str,
+        script: &Script,
+        calls: &[ScriptCall],
+    ) -> Vec<Result<T, StoreError>> {
+        let each = |call: &'_ ScriptCall| {
+            let (keys, args) = call.clone();
+            async move { self.run(verb, script, &keys, args).await }
+        };
+        let Connection::Single(mut connection) = self.connection.clone() else {
+            return join_all(calls.iter().map(each)).await;
+        };
+        let mut pipeline = redis::pipe();
+        for (keys, args) in calls {
+            count(verb);
+            pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(keys).arg(args);
+        }
+        let answers: Vec<RedisResult<T>> = match pipeline.ignore_errors().query_async(&mut connection).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                let error = classified(verb, error);
+                return calls.iter().map(|_| Err(error.again())).collect();
+            }
+        };
+        // A server that has just started does not know the script: each call alone loads it.
+        let is_unknown = |error: &RedisError| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
+        if answers.iter().any(|answer| answer.as_ref().is_err_and(is_unknown)) {
+            return join_all(calls.iter().map(each)).await;
+        }
+        answers.into_iter().map(|answer| answer.map_err(|error| classified(verb, error))).collect()
+    }
+
+    /// Whether keys are spread over several servers.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.connection, Connection::Cluster(_))
     }
 
     /// Runs one command.

@@ -170,18 +170,18 @@ pub(crate) const CAPTCHA_REQUIRED: &str = "captcha_required";
 /// When to come back while the CAPTCHA's provider is out of reach.
 const CAPTCHA_RETRY_SECONDS: u32 = 5;
 
-fn not_eligible(detail: &str) -> Problem {
-    Problem::forbidden(NOT_ELIGIBLE, detail)
-}
-
 fn proof_required(required: &ProofRequired) -> Problem {
     let detail = format!(
-        "No proof of work that counts: {}. Solve `challenge` by the ALTCHA scheme and send the answer as \
-         `proof`. In a browser, go back to the sale's page: it does this by itself.",
+        "No proof of work that counts: {}. Solve `challenge` by the ALTCHA scheme and send the answer as `proof`. In \
+         a browser, go back to the sale's page: it does this by itself.",
         required.why
     );
     let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
     Problem::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
+}
+
+fn not_eligible(detail: &str) -> Problem {
+    Problem::forbidden(NOT_ELIGIBLE, detail)
 }
 
 fn captcha_required(why: CaptchaFault) -> Problem {

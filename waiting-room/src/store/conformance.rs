@@ -8,7 +8,7 @@ mod record;
 use lockgate_shared::{
     proof_of_work::{Proof, ProofId},
     store::{redis::RedisLink, sqlite::Sqlite},
-    testing::{PrivateRedis, eventually},
+    testing::PrivateRedis,
 };
 
 use super::*;

@@ -8,7 +8,10 @@ use lockgate_shared::{
     clock::Timestamp,
     ids::{AccountHash, SaleId},
     proof_of_work::Proof,
-    store::{StoreError, redis::RedisLink},
+    store::{
+        StoreError,
+        redis::{RedisLink, ScriptCall},
+    },
 };
 use redis::Script;
 
@@ -74,24 +77,37 @@ impl RedisStore {
         [self.lane_key(sale, lane, "rights"), self.lane_key(sale, lane, "redeemed")]
     }
 
-    async fn survey_lane(
-        &self,
-        sale: &SaleId,
-        lane: u16,
-        read: LogsRead,
-        now: Timestamp,
-    ) -> Result<LaneReport, StoreError> {
+    fn survey_call(&self, sale: &SaleId, lane: u16, read: LogsRead, now: Timestamp) -> ScriptCall {
         let [rights, redeemed] = self.right_keys(sale, lane);
-        let keys = [self.lane_key(sale, lane, "next"), self.lane_key(sale, lane, "left"), redeemed, rights];
-        let args = [bytes(read.left), bytes(read.redeemed), bytes(LOG_PER_CALL_MAX), bytes(now.seconds())];
-        let answer: Vec<Vec<u64>> = self.link.run("survey", &SURVEY, &keys, &args).await?;
-        let [counts, left, redeemed] = <[Vec<u64>; 3]>::try_from(answer)
-            .map_err(|answer| unreadable("survey", &format!("{} parts", answer.len())))?;
-        let [count, active, left_read, redeemed_read] = <[u64; 4]>::try_from(counts)
-            .map_err(|counts| unreadable("survey", &format!("{} counts", counts.len())))?;
-        let read = LogsRead { left: left_read, redeemed: redeemed_read };
-        Ok(LaneReport { count, newly_left: left, newly_redeemed: redeemed, active, read })
+        let keys =
+            vec![self.lane_key(sale, lane, "next"), self.lane_key(sale, lane, "left"), redeemed, rights];
+        let args =
+            vec![bytes(read.left), bytes(read.redeemed), bytes(LOG_PER_CALL_MAX), bytes(now.seconds())];
+        (keys, args)
     }
+
+    /// Asks lanes that one server holds: all of them, or one.
+    async fn survey_lanes(&self, calls: &[ScriptCall]) -> Vec<Option<LaneReport>> {
+        let asked = self.link.run_each("survey", &SURVEY, calls);
+        let Ok(answers) = tokio::time::timeout(SURVEY_LIMIT, asked).await else {
+            return vec![None; calls.len()];
+        };
+        let reports = answers.into_iter().map(|answer| answer.and_then(parse_report));
+        reports
+            .map(|report| {
+                report.inspect_err(|error| tracing::debug!(%error, "a lane was left out of a survey")).ok()
+            })
+            .collect()
+    }
+}
+
+fn parse_report(answer: Vec<Vec<u64>>) -> Result<LaneReport, StoreError> {
+    let [counts, left, redeemed] = <[Vec<u64>; 3]>::try_from(answer)
+        .map_err(|answer| unreadable("survey", &format!("{} parts", answer.len())))?;
+    let [count, active, left_read, redeemed_read] = <[u64; 4]>::try_from(counts)
+        .map_err(|counts| unreadable("survey", &format!("{} counts", counts.len())))?;
+    let read = LogsRead { left: left_read, redeemed: redeemed_read };
+    Ok(LaneReport { count, newly_left: left, newly_redeemed: redeemed, active, read })
 }
 
 fn unreadable(verb: &'static str, text: &str) -> StoreError {
@@ -306,18 +322,12 @@ impl Store for RedisStore {
     }
 
     async fn survey(&self, sale: &SaleId, read: &[LogsRead], now: Timestamp) -> Vec<Option<LaneReport>> {
-        let lanes = (0u16..).zip(read).map(|(lane, read)| async move {
-            let asked = tokio::time::timeout(SURVEY_LIMIT, self.survey_lane(sale, lane, *read, now)).await;
-            match asked {
-                Ok(Ok(report)) => Some(report),
-                Ok(Err(error)) => {
-                    tracing::debug!(%sale, lane, %error, "a lane was left out of a survey");
-                    None
-                }
-                Err(_) => None,
-            }
-        });
-        futures::future::join_all(lanes).await
+        let calls: Vec<ScriptCall> =
+            (0u16..).zip(read).map(|(lane, read)| self.survey_call(sale, lane, *read, now)).collect();
+        // In a Cluster each lane may be on a server of its own, and one that is silent holds up no other.
+        let together = if self.link.is_cluster() { 1 } else { calls.len().max(1) };
+        let parts = calls.chunks(together).map(|calls| self.survey_lanes(calls));
+        futures::future::join_all(parts).await.into_iter().flatten().collect()
     }
 
     async fn lease(

@@ -329,16 +329,16 @@ fn fold(db: &Connection, sale: &str, fence: u64, rows_first: usize) -> rusqlite:
 }
 
 fn advance(db: &Connection, sale: &str, step: &Move) -> rusqlite::Result<Advanced> {
-    let held: Option<(u64, u64)> = db
-        .prepare_cached("SELECT fence, version FROM line_records WHERE sale = ?1")?
-        .query_row([sale], |row| Ok((unsigned(row, 0)?, unsigned(row, 1)?)))
+    let held: Option<(u64, u64, u64)> = db
+        .prepare_cached("SELECT fence, version, rows_first FROM line_records WHERE sale = ?1")?
+        .query_row([sale], |row| Ok((unsigned(row, 0)?, unsigned(row, 1)?, unsigned(row, 2)?)))
         .optional()?;
-    let (fence, version) = held.unwrap_or((0, 0));
+    let (fence, version, rows_first) = held.unwrap_or_default();
     if fence != step.fence {
         return Ok(Advanced::Fenced);
     }
     let from = step.rows_from as u64;
-    if version != step.expected_version || rows_total(db, sale)? < from {
+    if version != step.expected_version || from < rows_first || rows_total(db, sale)? < from {
         return Ok(Advanced::Stale);
     }
     let record = serde_json::to_string(&step.record).map_err(corrupt)?;

@@ -351,7 +351,8 @@ async fn the_public_record_is_cacheable_and_a_sale_without_a_lottery_has_none() 
     let first = house.enter().await;
     until_numbered(&house, std::slice::from_ref(&first)).await;
     assert_eq!(house.status(&first).await["number"], 1);
-    let fifo = Site::open(Backend::Sqlite, sale(), before_opening()).await.start("p1");
+    let other = Site::open(Backend::Sqlite, sale(), before_opening()).await;
+    let fifo = other.start("p1");
     assert_eq!(fifo.get("/sale/phone-drop/draw", &[]).await.refusal(), (404, "no_lottery".into()));
     assert_eq!(house.get("/sale/other/draw", &[]).await.refusal(), (404, "no_such_sale".into()));
 }

@@ -51,7 +51,7 @@ pub(super) async fn apply(
     let (status, body) = answer(request).await?;
     match status {
         StatusCode::OK | StatusCode::CREATED if dry_run => {
-            crate::print::line(format_args!("dry run: nothing was changed"))
+            crate::print::line(format_args!("dry run: nothing was changed"));
         }
         StatusCode::CREATED => crate::print::line(format_args!("created")),
         StatusCode::OK if stored.is_some_and(|stored| stored.definition == definition) => {}
