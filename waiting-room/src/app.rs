@@ -1,6 +1,6 @@
 //! The waiting room: one method per verb. Reads the clock and the random generator, so that nothing below does.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
 use lockgate_shared::{
@@ -34,15 +34,16 @@ use crate::{
     },
 };
 
+mod captcha;
 mod draw;
 mod hashes;
 mod leave;
 mod proof;
 mod renewal;
 
-pub use self::draw::DrawRefusal;
 use self::hashes::token_id;
 pub(crate) use self::hashes::{account_hash, keyed_hash, lane_of};
+pub use self::{captcha::CaptchaDoor, draw::DrawRefusal};
 
 /// Reads an environment variable.
 pub type Environment = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -77,6 +78,7 @@ pub struct App {
     checks: proof::Checks,
     live: ArcSwap<HashMap<SaleId, Arc<LiveSale>>>,
     accounts: Arc<AccountLimit>,
+    captcha: Option<CaptchaDoor>,
 }
 
 /// The ticket somebody shows.
@@ -103,6 +105,10 @@ pub struct Entrance<'a> {
     pub entry_key: Option<&'a str>,
     /// The work that was done, if any.
     pub proof: Option<&'a str>,
+    /// What the CAPTCHA's widget gave, if any.
+    pub captcha: Option<&'a str>,
+    /// The address they come from.
+    pub address: Option<IpAddr>,
     /// Whether their network is above its limit.
     pub is_crowded: bool,
 }
@@ -140,6 +146,7 @@ impl App {
             checks: proof::checks(),
             live: ArcSwap::default(),
             accounts,
+            captcha: None,
         }
     }
 
@@ -147,6 +154,12 @@ impl App {
     #[must_use]
     pub fn with_account_limit(self, accounts: Arc<AccountLimit>) -> Self {
         Self { accounts, ..self }
+    }
+
+    /// The same, with a CAPTCHA at the door, if there is one.
+    #[must_use]
+    pub fn with_captcha(self, captcha: Option<CaptchaDoor>) -> Self {
+        Self { captcha, ..self }
     }
 
     /// Whether the store answers, and every line was read.
@@ -179,7 +192,8 @@ impl App {
         if let Some(live) = self.live.load().get(id) {
             return Arc::clone(live);
         }
-        let fresh = Arc::new(LiveSale::new(Arc::clone(sale), self.verifier(sale), self.parts.clock.now()));
+        let (verifier, widget) = (self.verifier(sale), self.widget().map(Arc::clone));
+        let fresh = Arc::new(LiveSale::new(Arc::clone(sale), verifier, widget, self.parts.clock.now()));
         self.live.rcu(|known| {
             let mut known = HashMap::clone(known);
             known.entry(id.clone()).or_insert_with(|| Arc::clone(&fresh));
@@ -241,7 +255,9 @@ impl App {
         let who = self.who(sale, &snapshot, entrance, now)?;
         // A ticket has paid for its place already.
         if who.ticket.is_none() {
+            self.expect_captcha(entrance, now).await?;
             self.check_proof(sale, entrance, who.account, now).await?;
+            self.check_captcha(sale, &snapshot, entrance, &who, now).await?;
         }
         let ticket_seq = who.ticket.as_ref().map(|ticket| ticket.seq);
         let missed_seq = ticket_seq.filter(|seq| snapshot.has_missed(who.lane, *seq));

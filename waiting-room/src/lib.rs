@@ -17,6 +17,7 @@
 //! | what every process keeps ready to answer from | [`snapshot`] |
 //! | bytes that are the same for everyone | [`prepared`] |
 //! | the shop's word that an account may enter | [`eligibility`] |
+//! | a CAPTCHA: the provider's word, outages, what was solved | [`captcha`] |
 //! | codes and e-mail addresses that may enter, and their upload (allow) | `allowlist` |
 //! | what is stored, in memory, SQLite and Redis | [`store`] |
 //! | routes, pages, refusals in words | `http`, [`pages`], [`refusal`] |
@@ -30,6 +31,7 @@ mod allowlist;
 pub mod answers;
 pub mod app;
 mod calls;
+pub mod captcha;
 mod coalesce;
 pub mod draw;
 pub mod eligibility;
@@ -48,6 +50,6 @@ pub mod store;
 
 pub use self::{
     admitter::run,
-    app::{App, AppParts},
+    app::{App, AppParts, CaptchaDoor},
     http::{operator_router, router},
 };

@@ -10,10 +10,11 @@ use lockgate_shared::{
 
 use crate::{
     answers::PersonalStatus,
+    captcha::Widget,
     draw::is_lottery,
-    http::PROOF_REQUIRED,
+    http::{CAPTCHA_REQUIRED, PROOF_REQUIRED},
     phase::{Phase, item_state},
-    snapshot::PublicStatus,
+    snapshot::{PublicStatus, Snapshot},
 };
 
 #[derive(Template)]
@@ -44,6 +45,7 @@ struct SalePage<'a> {
     error_code: Option<&'static str>,
     entry_error: Option<&'static str>,
     needs_proof: bool,
+    widget: Option<&'a Widget>,
     refresh_seconds: Option<u64>,
     items: Vec<ItemLine<'a>>,
     per_account_limit: u32,
@@ -114,33 +116,34 @@ pub fn sale_page(
     stock: Option<&StockSnapshot>,
     status: &PublicStatus,
     phase: Phase,
+    widget: Option<&Widget>,
 ) -> String {
     let needs_proof = sale.definition.proof_of_work.is_some_and(|asked| asked.when == ProofWhen::Always);
-    sale_page_saying(sale, stock, status, phase, Entry { needs_proof, refused: None })
+    sale_page_saying(sale, stock, status, phase, Entry { needs_proof, widget, refused: None })
 }
 
 /// What the form for entering says and does.
 #[derive(Clone, Copy)]
-struct Entry {
+struct Entry<'a> {
     needs_proof: bool,
+    widget: Option<&'a Widget>,
     /// The problem's code, and words for people.
     refused: Option<(&'static str, &'static str)>,
 }
 
 /// A sale's page for whoever could not enter by its form: it says so beside the form.
 #[must_use]
-pub fn refused_page(
-    sale: &StoredSale,
-    stock: Option<&StockSnapshot>,
-    status: &PublicStatus,
-    phase: Phase,
-    code: &'static str,
-) -> String {
+pub fn refused_page(snapshot: &Snapshot, phase: Phase, code: &'static str) -> String {
+    let sale = &snapshot.sale;
     let needs_proof = code == PROOF_REQUIRED || sale.definition.proof_of_work.is_some();
     let words = match sale.definition.entry {
         _ if code == PROOF_REQUIRED => {
             "Many people come from your network at this moment, or what your browser computed was used before. Wait \
              until your browser is ready, then press the button again. It needs JavaScript for that."
+        }
+        _ if code == CAPTCHA_REQUIRED => {
+            "The check that you are a person is not done yet, or it has run out. Please do it below, then press the \
+             button again."
         }
         EntryRule::Allowlist => {
             "We could not find this code together with this e-mail address. Please check both: the code is in the \
@@ -150,7 +153,8 @@ pub fn refused_page(
             "This entry pass is not accepted. It may have run out: please get a new one from the shop."
         }
     };
-    sale_page_saying(sale, stock, status, phase, Entry { needs_proof, refused: Some((code, words)) })
+    let entry = Entry { needs_proof, widget: snapshot.widget.as_deref(), refused: Some((code, words)) };
+    sale_page_saying(sale, snapshot.stock.as_deref(), &snapshot.status, phase, entry)
 }
 
 fn sale_page_saying(
@@ -158,7 +162,7 @@ fn sale_page_saying(
     stock: Option<&StockSnapshot>,
     status: &PublicStatus,
     phase: Phase,
-    entry: Entry,
+    entry: Entry<'_>,
 ) -> String {
     let definition = &sale.definition;
     let zone = definition.time_zone.as_deref();
@@ -190,6 +194,7 @@ fn sale_page_saying(
         error_code: entry.refused.map(|(code, _)| code),
         entry_error: entry.refused.map(|(_, words)| words),
         needs_proof: entry.needs_proof,
+        widget: entry.widget,
         // Only while there is nothing to fill in: a refresh would take away what somebody is typing.
         refresh_seconds: (phase == Phase::Scheduled).then_some(15),
         items: items.collect(),

@@ -52,8 +52,14 @@ pub enum Refusal {
     /// Work has to be done first.
     #[error("proof of work is required: {}", .0.why)]
     ProofRequired(Box<ProofRequired>),
+    /// The CAPTCHA has to be solved first.
+    #[error("the CAPTCHA is not solved: {0}")]
+    CaptchaRequired(CaptchaFault),
+    /// Whether it is solved cannot be found out, and the operator wants nobody let in without.
+    #[error("the CAPTCHA cannot be verified")]
+    CaptchaUnreachable,
     /// More proofs come than this process checks.
-    #[error("too many proofs of work are being checked")]
+    #[error("too many are being checked")]
     Busy,
     /// The turn has not come.
     #[error("the turn has not come")]
@@ -102,6 +108,17 @@ pub enum ProofFault {
     Refused(ProofError),
     /// Somebody else entered by it.
     Used,
+}
+
+/// What is wrong with the response that was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CaptchaFault {
+    /// There was none.
+    #[error("no response of the widget was sent")]
+    Missing,
+    /// The provider does not accept it.
+    #[error("its provider does not accept the response: it is wrong, was used before, or has run out")]
+    Refused,
 }
 
 impl fmt::Display for ProofFault {

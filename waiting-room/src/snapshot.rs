@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::{
     admission::AdmissionRecord,
+    captcha::Widget,
     draw::{is_lottery, record::PublicRecord},
     eligibility::Verifier,
     follow::Follower,
@@ -70,6 +71,8 @@ pub struct Snapshot {
     pub sale: Arc<StoredSale>,
     /// Its eligibility keys.
     pub verifier: Arc<Verifier>,
+    /// The CAPTCHA its page shows.
+    pub widget: Option<Arc<Widget>>,
     /// How far its line has moved.
     pub record: Arc<AdmissionRecord>,
     /// The numbers.
@@ -123,11 +126,16 @@ const BYTES_LIFE: Duration = Duration::from_secs(1);
 impl LiveSale {
     /// A sale nothing is known of yet but its definition.
     #[must_use]
-    pub fn new(sale: Arc<StoredSale>, verifier: Arc<Verifier>, now: Timestamp) -> Self {
+    pub fn new(
+        sale: Arc<StoredSale>,
+        verifier: Arc<Verifier>,
+        widget: Option<Arc<Widget>>,
+        now: Timestamp,
+    ) -> Self {
         let follower = Follower::new(sale.definition.lanes);
         let is_new = now.since(sale.created_at) < IS_NEW;
         let left = LeftSeats::new(usize::from(sale.definition.lanes));
-        let snapshot = Snapshot::build(None, sale, verifier, &follower, None, 0, now);
+        let snapshot = Snapshot::build(None, sale, (verifier, widget), &follower, None, 0, now);
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             left: RwLock::new(left),
@@ -210,7 +218,8 @@ impl LiveSale {
         if follower.numbering().rows_first() != previous.numbering.rows_first() {
             self.left.write().unwrap_or_else(PoisonError::into_inner).forget_folded(follower.numbering());
         }
-        let next = Snapshot::build(Some(&previous), sale, verifier, follower, stock, left_waiting, now);
+        let door = (verifier, previous.widget.clone());
+        let next = Snapshot::build(Some(&previous), sale, door, follower, stock, left_waiting, now);
         self.snapshot.store(Arc::new(next));
         self.is_known.store(true, Ordering::Release);
     }
@@ -252,7 +261,7 @@ impl Snapshot {
     fn build(
         previous: Option<&Self>,
         sale: Arc<StoredSale>,
-        verifier: Arc<Verifier>,
+        (verifier, widget): (Arc<Verifier>, Option<Arc<Widget>>),
         follower: &Follower,
         stock: Option<Arc<StockSnapshot>>,
         left_waiting: u64,
@@ -278,7 +287,7 @@ impl Snapshot {
             None => {
                 let text = serde_json::to_string(&status).unwrap_or_default();
                 let doing = phase(&sale.definition, &sale.controls, stock.as_deref(), record.is_drawn(), now);
-                let page = pages::sale_page(&sale, stock.as_deref(), &status, doing);
+                let page = pages::sale_page(&sale, stock.as_deref(), &status, doing, widget.as_deref());
                 (Arc::new(status), Arc::new(Prepared::new(text)), Arc::new(Prepared::new(page)))
             }
         };
@@ -287,6 +296,7 @@ impl Snapshot {
         Self {
             sale,
             verifier,
+            widget,
             record,
             numbering,
             entered_by_lane,
@@ -393,7 +403,7 @@ mod tests {
             created_at: definition.doors_open_at,
             definition,
         };
-        let live = LiveSale::new(Arc::new(sale.clone()), Arc::default(), sale.definition.doors_open_at);
+        let live = LiveSale::new(Arc::new(sale.clone()), Arc::default(), None, sale.definition.doors_open_at);
         let mut snapshot = Snapshot::clone(&live.snapshot());
         let at = sale.definition.opens_at;
         let mut draw = Draw { pools: vec![5, 4], frozen_at: at, drawn: None };

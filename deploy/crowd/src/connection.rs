@@ -1,7 +1,8 @@
-//! One keep-alive connection: takes calls one at a time, opens itself again when the server closed it.
+//! Keep-alive connections: each takes calls one at a time, and opens itself again when the server closed it.
 
 use std::{
     net::SocketAddr,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -9,7 +10,11 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio::{
+    net::TcpStream,
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
 
 use crate::{answer::Answer, requests::Ready};
 
@@ -78,6 +83,35 @@ pub async fn run(
         if outcomes.send(outcome).await.is_err() {
             return;
         }
+    }
+}
+
+/// A few connections for many callers, who wait in line for one.
+pub struct Connections {
+    address: SocketAddr,
+    room: Semaphore,
+    free: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+}
+
+impl Connections {
+    /// At most `count` to this address.
+    #[must_use]
+    pub fn new(address: SocketAddr, count: u16) -> Self {
+        Self { address, room: Semaphore::new(usize::from(count)), free: Mutex::default() }
+    }
+
+    /// Makes one call, once a connection is free.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn call(&self, request: Ready) -> Result<Answer, Fault> {
+        let _room = self.room.acquire().await.map_err(|_| Fault::Refused)?;
+        let mut sender = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let limit = Duration::from_secs(CALL_SECONDS_MAX);
+        let exchanged = timeout(limit, exchange(&mut sender, self.address, request)).await;
+        let answer = exchanged.unwrap_or(Err(Fault::TimedOut))?;
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(sender);
+        Ok(answer)
     }
 }
 

@@ -11,11 +11,13 @@
 //! | `rules.rs` | PURE: the rules and the verdict |
 //! | `connection.rs` | one keep-alive connection |
 //! | `figures.rs`, `report.rs` | what is counted; what is told |
+//! | `contest/` | another run: people against a farm of bots, and who holds the places |
 
 pub mod answer;
 pub mod board;
 pub mod buy;
 pub mod connection;
+pub mod contest;
 pub mod crowd;
 pub mod figures;
 pub mod plan;
@@ -26,6 +28,7 @@ pub mod shopper;
 pub mod walk;
 pub mod watch;
 
+pub use contest::{Contest, ContestReport};
 pub use crowd::{Look, RunError, run};
 pub use plan::{Options, Plan};
 pub use report::{Outcome, Report};

@@ -10,12 +10,13 @@ use std::{
 
 use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use lockgate_crowd::{Look, Options, Outcome, Plan, Report, run};
+use lockgate_crowd::{Contest, Look, Options, Outcome, Plan, contest, run};
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let plan = match options.plan() {
-        Ok(plan) => plan,
+    let visited = match planned(&options) {
+        Ok(Planned::Walk(plan)) => visit(&plan, &options),
+        Ok(Planned::Contest(contest)) => compete(&contest, &options),
         Err(problems) => {
             for problem in problems.lines() {
                 note(problem);
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match visit(&plan, &options) {
+    match visited {
         Ok(Outcome::Kept) => ExitCode::SUCCESS,
         Ok(Outcome::Broken | Outcome::Unfinished) => ExitCode::FAILURE,
         Err(problem) => {
@@ -33,10 +34,37 @@ fn main() -> ExitCode {
     }
 }
 
+/// What is asked for.
+enum Planned {
+    Walk(Plan),
+    Contest(Contest),
+}
+
+fn planned(options: &Options) -> Result<Planned, String> {
+    match Contest::new(options)? {
+        Some(contest) => Ok(Planned::Contest(contest)),
+        None => options.plan().map(Planned::Walk),
+    }
+}
+
+/// One thread carries a crowd of a million, and leaves the other cores to the server under test.
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())
+}
+
+/// People against bots.
+fn compete(contest: &Contest, options: &Options) -> Result<Outcome, String> {
+    say(format_args!("seed {}", contest.plan.seed));
+    let report = runtime()?.block_on(contest::run(contest)).map_err(|error| error.to_string())?;
+    say(&report);
+    if let Some(path) = &options.report {
+        write(path, &report)?;
+    }
+    Ok(report.verdict)
+}
+
 fn visit(plan: &Plan, options: &Options) -> Result<Outcome, String> {
-    // One thread carries a crowd of a million, and leaves the other cores to the server under test.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
+    let runtime = runtime()?;
     say(format_args!("seed {}", plan.seed));
     let bar = bar(plan);
     let report = runtime.block_on(run(plan, |look| show(&bar, look))).map_err(|error| error.to_string())?;
@@ -57,7 +85,7 @@ fn note(problem: &str) {
     let _ = writeln!(io::stderr().lock(), "lockgate-crowd: {problem}");
 }
 
-fn write(path: &std::path::Path, report: &Report) -> Result<(), String> {
+fn write(path: &std::path::Path, report: &impl serde::Serialize) -> Result<(), String> {
     let text = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
     std::fs::write(path, text + "\n")
         .map_err(|error| format!("--report {}: {error}; name a file that can be written", path.display()))

@@ -66,6 +66,18 @@ pub struct Options {
     /// The run ends after so many seconds at the latest.
     #[arg(long, value_name = "S", default_value_t = 300)]
     pub seconds_max: u64,
+    /// Instead of walking through the line: so many bots take place after place against the people, who want one each.
+    #[arg(long, value_name = "N")]
+    pub bots: Option<u32>,
+    /// With --bots: how long both sides may enter.
+    #[arg(long, value_name = "S", default_value_t = 30, requires = "bots")]
+    pub window_seconds: u64,
+    /// With --bots: cores of the farm; all its bots share them for proofs of work.
+    #[arg(long, value_name = "C", default_value_t = 1, requires = "bots")]
+    pub farm_cores: u16,
+    /// With --bots: cores that stand for the people's own devices.
+    #[arg(long, value_name = "C", default_value_t = 1, requires = "bots")]
+    pub people_cores: u16,
     /// Repeats a run's people and their dice.
     #[arg(long, value_name = "SEED")]
     pub seed: Option<u64>,

@@ -72,6 +72,19 @@ impl Requests {
         request
     }
 
+    /// Taking a place: under the key of the `who`-th, or as somebody without one; with the work done for it.
+    #[must_use]
+    pub fn enter(&self, who: Option<u32>, proof: Option<&str>) -> Ready {
+        let request = match proof {
+            Some(proof) => self.json(self.enter.clone(), Bytes::from(format!("{{\"proof\":\"{proof}\"}}"))),
+            None => self.post(self.enter.clone(), None),
+        };
+        match who {
+            Some(who) => self.keyed(request, who),
+            None => request,
+        }
+    }
+
     /// The shopper's pending step.
     #[must_use]
     pub fn of(

@@ -63,6 +63,10 @@ async fn mistakes_are_told_with_a_remedy() {
         ("http://192.0.2.1 test".into(), 2, "--i-own-this-target"),
         ("http://127.0.0.1:1 test".into(), 1, "is Lockgate running there?"),
         (format!("http://{address} nowhere"), 1, "no_such_sale"),
+        (format!("http://{address} test --bots 0"), 2, "--bots 0"),
+        (format!("http://{address} test --farm-cores 2"), 2, "--bots"),
+        ("http://127.0.0.1:1 test --bots 5".into(), 1, "is Lockgate running there?"),
+        (format!("http://{address} nowhere --bots 5"), 1, "no_such_sale"),
     ];
     for (arguments, code, word) in cases {
         let output = crowd(words(&arguments)).await;
@@ -70,6 +74,21 @@ async fn mistakes_are_told_with_a_remedy() {
         assert_eq!(output.status.code(), Some(code), "{arguments}: {said}");
         assert!(said.contains(word), "{arguments}: {said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l4_bots_take_place_after_place_and_people_one_each() {
+    let address = house::open(None).await;
+    let arguments = "test --shoppers 3 --bots 5 --window-seconds 1 --seed 7";
+    let output = crowd(words(&format!("http://{address} {arguments}"))).await;
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let places = |side: &str| -> u64 {
+        let line = text.lines().find(|line| line.trim_start().starts_with(side)).unwrap();
+        line.split_whitespace().nth(2).unwrap().parse().unwrap()
+    };
+    assert!(places("people ") == 3 && places("bots ") > 5, "{text}");
+    assert!(text.contains("% of the places"), "{text}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Every problem is reported at once, with where it stands, its value and what to do. A misspelt key is a problem,
 //! never a silent default.
 
+mod captcha;
 mod edge;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
@@ -49,6 +50,8 @@ pub struct Config {
     edge: EdgeSettings,
     /// The origin secret that will take the place of the present one.
     origin_secrets_next: OriginSecrets,
+    /// The CAPTCHA at the door; see [`Config::captcha`].
+    captcha: captcha::Draft,
 }
 
 /// Text that never appears in a log or a message: a key, or a URL that may hold a password.
@@ -111,7 +114,7 @@ const fn list(key: &'static str, remedy: &'static str, apply: Apply) -> Setting 
 }
 
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(edge::SETTINGS)
+    SETTINGS.iter().chain(edge::SETTINGS).chain(captcha::SETTINGS)
 }
 
 const SETTINGS: &[Setting] = &[
@@ -191,6 +194,7 @@ impl Default for Config {
             log_filter: "info".into(),
             edge: EdgeSettings::default(),
             origin_secrets_next: OriginSecrets::default(),
+            captcha: captcha::Draft::default(),
         }
     }
 }
@@ -221,6 +225,10 @@ pub fn load(
     }
     for (key, value) in flags {
         apply(&mut config, &format!("flag --{}", key.replace('_', "-")), key, value, &mut problems);
+    }
+    // Whoever slipped in one of them has not left it out.
+    if problems.is_empty() {
+        problems = config.captcha.problems();
     }
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
@@ -437,6 +445,13 @@ mod tests {
             ("edge.account_limit", "10/s burst 200"),
             ("edge.connections_per_network_max", "10000"),
             ("edge.in_flight_max", "2000"),
+            ("captcha.provider", "turnstile"),
+            ("captcha.site_key", "1x00000000000000000000AA"),
+            ("captcha.secret", &secret),
+            ("captcha.verify_url", "https://proxy.example/siteverify"),
+            ("captcha.timeout_ms", "2000"),
+            ("captcha.when_unreachable", "refuse"),
+            ("captcha.send_address", "false"),
         ];
         assert_eq!(examples.len(), settings().count());
         let flags: Vec<(&str, String)> = examples.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();

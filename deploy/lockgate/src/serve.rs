@@ -245,6 +245,7 @@ fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, 
             operator_keys: Arc::clone(&parts.operator_keys),
             process_id: parts.process_id.clone(),
         });
+        let app = app.with_captcha(parts.config.captcha().map_err(Failure::running)?);
         let app = Arc::new(app.with_account_limit(parts.edge.accounts()));
         services.public = services.public.merge(waiting_room::router(Arc::clone(&app)));
         services.operator = services.operator.merge(waiting_room::operator_router(Arc::clone(&app)));

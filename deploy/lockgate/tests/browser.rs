@@ -190,3 +190,32 @@ async fn s6_a_pass_in_the_shops_link_fills_the_form_and_leaves_the_address() {
     assert!(!log.contains("eyJ"), "no token reaches the log: {log}");
     browser.client.clone().close().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_with_a_captcha_says_what_it_needs_and_keeps_its_form_usable() {
+    let folder = Folder::new();
+    let file = folder.write("sale.toml", &sale_file("club", "open", 5, 1, 600));
+    let data = folder.data();
+    let arguments = ["serve", "--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
+    // The provider is a closed port: the page must do without its widget.
+    let settings = [
+        ("LOCKGATE_CAPTCHA__PROVIDER", "turnstile".to_owned()),
+        ("LOCKGATE_CAPTCHA__SITE_KEY", "1x00000000000000000000AA".to_owned()),
+        ("LOCKGATE_CAPTCHA__SECRET", "a-secret-of-this-test".to_owned()),
+        ("LOCKGATE_CAPTCHA__VERIFY_URL", format!("http://127.0.0.1:{}/siteverify", free_port())),
+        ("LOCKGATE_CAPTCHA__WHEN_UNREACHABLE", "refuse".to_owned()),
+    ];
+    let lockgate = Lockgate::start(&arguments, &settings).await;
+    let browser = Browser::start().await;
+    browser.client.goto(&lockgate.url("/sale/club")).await.unwrap();
+    browser.picture("11-captcha").await;
+    assert!(browser.text().await.contains("This check needs JavaScript."));
+    browser.press("form[action$='/sale/club/enter'] button").await;
+    eventually("the page says what to do", 15, async || {
+        browser.text().await.contains("The check that you are a person is not done yet")
+    })
+    .await;
+    browser.picture("12-captcha-refused").await;
+    assert!(!lockgate.log.lock().unwrap().contains("a-secret-of-this-test"));
+    browser.client.clone().close().await.unwrap();
+}

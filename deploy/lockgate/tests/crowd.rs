@@ -6,7 +6,7 @@ mod common;
 
 use common::{Folder, Lockgate, Stores, now_seconds};
 use lockgate_crowd::{
-    Outcome, Plan, Report,
+    Contest, ContestReport, Outcome, Plan, Report, contest,
     plan::{Arrival, Shares},
     run,
 };
@@ -86,4 +86,58 @@ async fn followers_of_the_public_status_are_called_in_time() {
 async fn h1_a_crowd_that_buys_pays_for_each_unit_once() {
     let report = visit(Stores::redis_postgres().await, 600, true, false).await;
     assert_eq!(report.people.bought, 100, "{report}");
+}
+
+/// A lottery whose doors are open and whose draw is far away.
+fn lottery_file(id: &str, difficulty: u64) -> String {
+    let proof = format!("[proof_of_work]\ndifficulty = {difficulty}\n");
+    let file = sale_file(100)
+        .replace("id = \"rush\"", &format!("id = \"{id}\""))
+        .replace("queueing_method = \"fifo\"", "queueing_method = \"lottery\"");
+    let opens_at = jiff::Timestamp::from_second(now_seconds() + 1_800).unwrap();
+    let line = file.lines().find(|line| line.starts_with("opens_at")).unwrap().to_owned();
+    let file = file.replace(&line, &format!("opens_at = {opens_at}"));
+    if difficulty == 0 { file } else { file.replace("[[items]]", &format!("{proof}[[items]]")) }
+}
+
+async fn contest_at(lockgate: &Lockgate, sale: &str) -> ContestReport {
+    let authority = lockgate.base.strip_prefix("http://").unwrap().to_owned();
+    let plan = Plan {
+        address: authority.parse().unwrap(),
+        authority,
+        sale: sale.into(),
+        shoppers: 10,
+        arrival: Arrival::PerSecond(5.0),
+        connections: 16,
+        shares: Shares { no_shows: 0.0, leavers: 0.0, programs: 0.0 },
+        follow_public_status: false,
+        buy: false,
+        think_ms: 0,
+        admissions: None,
+        burst: None,
+        queueing_method: None,
+        seconds_max: 60,
+        seed: 1,
+    };
+    let contest = Contest { plan, bots: 200, farm_cores: 1, people_cores: 1, window_seconds: 8 };
+    contest::run(&contest).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l4_work_leaves_people_a_larger_share_of_a_line_that_bots_crowd() {
+    let folder = Folder::new();
+    let free = folder.write("free.toml", &lottery_file("free", 0));
+    let paid = folder.write("paid.toml", &lottery_file("paid", 50_000));
+    let data = folder.data();
+    let (data, free, paid) = (data.to_str().unwrap(), free.to_str().unwrap(), paid.to_str().unwrap());
+    let lockgate = Lockgate::start(&["serve", "--data", data, "--sale", free, "--sale", paid], &[]).await;
+    let without = contest_at(&lockgate, "free").await;
+    let with = contest_at(&lockgate, "paid").await;
+    for report in [&without, &with] {
+        assert_eq!((report.verdict, report.people.places), (Outcome::Kept, 10), "{report}");
+        assert!(report.bots.places > 0, "{report}");
+    }
+    assert_eq!((without.bots.solved, without.people.solved), (0, 0), "{without}");
+    assert!(with.people.solved >= 10 && with.bots.solved >= with.bots.places, "{with}");
+    assert!(with.people_share > without.people_share, "{without}\n{with}");
 }

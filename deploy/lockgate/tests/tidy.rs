@@ -24,10 +24,13 @@ const VISIBLE: [&str; 10] = [
 const LINES_MAX: usize = 500;
 
 /// Rules that never read a clock, a random generator, a store or a socket.
-const PURE: [&str; 30] = [
+const PURE: [&str; 34] = [
     "shared/src/allowlist.rs",
     "shared/src/sale/difference.rs",
     "shared/src/sale/moments.rs",
+    "waiting-room/src/captcha/mod.rs",
+    "waiting-room/src/captcha/outage.rs",
+    "waiting-room/src/captcha/passed.rs",
     "waiting-room/src/draw.rs",
     "waiting-room/src/draw/due.rs",
     "waiting-room/src/draw/record.rs",
@@ -50,6 +53,7 @@ const PURE: [&str; 30] = [
     "deploy/crowd/src/answer.rs",
     "deploy/crowd/src/board.rs",
     "deploy/crowd/src/buy.rs",
+    "deploy/crowd/src/contest/entering.rs",
     "deploy/crowd/src/requests.rs",
     "deploy/crowd/src/rules.rs",
     "deploy/crowd/src/shopper.rs",

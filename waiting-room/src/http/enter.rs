@@ -15,7 +15,10 @@ use lockgate_shared::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{NOT_ELIGIBLE, PROOF_REQUIRED, private_json, private_page, read_post, see_other};
+use super::{
+    CAPTCHA_REQUIRED, NOT_ELIGIBLE, PROOF_REQUIRED, allowing, private_json, private_page, read_post,
+    see_other,
+};
 use crate::{
     answers::{PersonalStatus, Place},
     app::{App, Entrance, ShownTicket},
@@ -24,11 +27,16 @@ use crate::{
 };
 
 /// What an open sale takes. A proof is taken everywhere, needed or not: whoever solved a challenge just before an
-/// operator stopped asking must not be refused for it.
+/// operator stopped asking must not be refused for it. So is what a CAPTCHA's widget gives, also under the names that
+/// widgets give their fields; hCaptcha's may add one for another provider's sake, which is not read.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OpenBody {
     proof: Option<String>,
+    #[serde(alias = "cf-turnstile-response", alias = "h-captcha-response")]
+    captcha: Option<String>,
+    #[serde(rename = "g-recaptcha-response")]
+    _unread: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -36,6 +44,10 @@ struct OpenBody {
 struct EligibilityBody {
     eligibility: Option<String>,
     proof: Option<String>,
+    #[serde(alias = "cf-turnstile-response", alias = "h-captcha-response")]
+    captcha: Option<String>,
+    #[serde(rename = "g-recaptcha-response")]
+    _unread: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +56,10 @@ struct CodeBody {
     code: Option<String>,
     email: Option<String>,
     proof: Option<String>,
+    #[serde(alias = "cf-turnstile-response", alias = "h-captcha-response")]
+    captcha: Option<String>,
+    #[serde(rename = "g-recaptcha-response")]
+    _unread: Option<String>,
 }
 
 /// What somebody brings, by any entry rule.
@@ -53,6 +69,7 @@ struct Brought {
     code: Option<String>,
     email: Option<String>,
     proof: Option<String>,
+    captcha: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -70,23 +87,10 @@ pub(super) async fn enter(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let sale = app.sale(&id)?;
-    let caller = request.extensions().get::<Caller>();
-    let is_crowded = caller.is_some_and(|caller| caller.crowded_seconds.is_some());
+    let caller = request.extensions().get::<Caller>().copied();
     let (brought, kind, headers) = read_entry(&sale, request).await?;
     let cookie = credentials::ticket_cookie(&id);
-    let ticket = match credentials::bearer(&headers)? {
-        Some(ticket) => Some(ShownTicket::Bearer(ticket)),
-        None => credentials::cookie(&headers, &cookie).map(ShownTicket::Cookie),
-    };
-    let entrance = Entrance {
-        ticket,
-        eligibility: brought.eligibility.as_deref(),
-        code: brought.code.as_deref(),
-        email: brought.email.as_deref(),
-        entry_key: credentials::idempotency_key(&headers)?,
-        proof: brought.proof.as_deref().filter(|proof| !proof.is_empty()),
-        is_crowded,
-    };
+    let entrance = entrance(&brought, &headers, &cookie, caller)?;
     match app.enter(&sale, entrance).await {
         Ok(place) if kind == BodyKind::Json => Ok(as_json(&place)),
         Ok(place) => Ok(as_page(&app, &sale, &cookie, &place)),
@@ -95,17 +99,40 @@ pub(super) async fn enter(
     }
 }
 
+fn entrance<'a>(
+    brought: &'a Brought,
+    headers: &'a HeaderMap,
+    cookie: &str,
+    caller: Option<Caller>,
+) -> Result<Entrance<'a>, Problem> {
+    let ticket = match credentials::bearer(headers)? {
+        Some(ticket) => Some(ShownTicket::Bearer(ticket)),
+        None => credentials::cookie(headers, cookie).map(ShownTicket::Cookie),
+    };
+    let filled = |field: &'a Option<String>| field.as_deref().filter(|text| !text.is_empty());
+    Ok(Entrance {
+        ticket,
+        eligibility: brought.eligibility.as_deref(),
+        code: brought.code.as_deref(),
+        email: brought.email.as_deref(),
+        entry_key: credentials::idempotency_key(headers)?,
+        proof: filled(&brought.proof),
+        captcha: filled(&brought.captcha),
+        address: caller.map(|caller| caller.address),
+        is_crowded: caller.is_some_and(|caller| caller.crowded_seconds.is_some()),
+    })
+}
+
 /// What the form asked for and did not get is said beside the form; anything else on a page of its own.
 fn refused(app: &App, sale: &Arc<StoredSale>, refusal: Refusal) -> Result<Response, Problem> {
     let problem = Problem::from(refusal);
-    if ![NOT_ELIGIBLE, PROOF_REQUIRED].contains(&problem.code) {
+    if ![NOT_ELIGIBLE, PROOF_REQUIRED, CAPTCHA_REQUIRED].contains(&problem.code) {
         return Err(problem);
     }
     let snapshot = app.live(sale).snapshot();
     let doing = snapshot.phase(app.parts.clock.now());
-    let page =
-        pages::refused_page(&snapshot.sale, snapshot.stock.as_deref(), &snapshot.status, doing, problem.code);
-    Ok(private_page(problem.status, page))
+    let page = pages::refused_page(&snapshot, doing, problem.code);
+    Ok(allowing(snapshot.widget.as_deref(), private_page(problem.status, page)))
 }
 
 /// The body, by the sale's entry rule: what another rule asks for is an unknown field here.
@@ -115,16 +142,17 @@ async fn read_entry(
 ) -> Result<(Brought, BodyKind, HeaderMap), Problem> {
     match sale.definition.entry {
         EntryRule::Eligibility => {
-            let (EligibilityBody { eligibility, proof }, kind, headers) = read_post(request).await?;
-            Ok((Brought { eligibility, proof, ..Brought::default() }, kind, headers))
+            let (EligibilityBody { eligibility, proof, captcha, .. }, kind, headers) =
+                read_post(request).await?;
+            Ok((Brought { eligibility, proof, captcha, ..Brought::default() }, kind, headers))
         }
         EntryRule::Allowlist => {
-            let (CodeBody { code, email, proof }, kind, headers) = read_post(request).await?;
-            Ok((Brought { code, email, proof, ..Brought::default() }, kind, headers))
+            let (CodeBody { code, email, proof, captcha, .. }, kind, headers) = read_post(request).await?;
+            Ok((Brought { code, email, proof, captcha, ..Brought::default() }, kind, headers))
         }
         EntryRule::Open => {
-            let (OpenBody { proof }, kind, headers) = read_post(request).await?;
-            Ok((Brought { proof, ..Brought::default() }, kind, headers))
+            let (OpenBody { proof, captcha, .. }, kind, headers) = read_post(request).await?;
+            Ok((Brought { proof, captcha, ..Brought::default() }, kind, headers))
         }
     }
 }

@@ -34,9 +34,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     app::App,
+    captcha::Widget,
     eligibility::NotEligible,
     prepared::Prepared,
-    refusal::{ProofRequired, Refusal},
+    refusal::{CaptchaFault, ProofRequired, Refusal},
 };
 
 /// What shoppers call.
@@ -131,6 +132,8 @@ impl From<Refusal> for Problem {
                 "This admission cannot be renewed: the sale renews none, or it was given back. It is good until its end.",
             ),
             Refusal::ProofRequired(required) => proof_required(&required),
+            Refusal::CaptchaRequired(why) => captcha_required(why),
+            Refusal::CaptchaUnreachable => captcha_unavailable(),
             Refusal::Busy => Self::unavailable("overloaded", "Too many enter at this moment. Try again."),
             Refusal::NotYourTurn { retry_after_ms } => not_your_turn(retry_after_ms),
             Refusal::TurnMissed => Self::gone(
@@ -162,6 +165,11 @@ const NOT_ELIGIBLE: &str = "not_eligible";
 /// What whoever has to do work first is told.
 pub(crate) const PROOF_REQUIRED: &str = "proof_required";
 
+/// What whoever has to solve the CAPTCHA first is told.
+pub(crate) const CAPTCHA_REQUIRED: &str = "captcha_required";
+/// When to come back while the CAPTCHA's provider is out of reach.
+const CAPTCHA_RETRY_SECONDS: u32 = 5;
+
 fn doors_closed(at: Timestamp) -> Problem {
     let detail = format!("The doors open at {at}. Come back then; nobody can be earlier.");
     Problem::conflict("doors_closed", detail).with("doors_open_at", at.to_string())
@@ -184,6 +192,19 @@ fn proof_required(required: &ProofRequired) -> Problem {
 
 fn not_eligible(detail: &str) -> Problem {
     Problem::forbidden(NOT_ELIGIBLE, detail)
+}
+
+fn captcha_required(why: CaptchaFault) -> Problem {
+    let detail = format!(
+        "The CAPTCHA is not solved: {why}. Solve the one on the sale's page, and send what its widget gives as \
+         `captcha`. Each response counts once."
+    );
+    Problem::forbidden(CAPTCHA_REQUIRED, detail)
+}
+
+fn captcha_unavailable() -> Problem {
+    let detail = "The CAPTCHA cannot be verified for a moment. Try again; nothing was lost.";
+    Problem::unavailable("captcha_unavailable", detail).retry_after(CAPTCHA_RETRY_SECONDS)
 }
 
 /// Reads a shopper's POST.
@@ -223,6 +244,15 @@ fn private_page(status: StatusCode, page: String) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    response
+}
+
+/// The page that shows this widget may load what the widget's provider documents; every other keeps the edge's policy.
+fn allowing(widget: Option<&Widget>, mut response: Response) -> Response {
+    if let Some(widget) = widget {
+        let policy = HeaderValue::from_static(widget.provider.content_security_policy());
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
     response
 }
 

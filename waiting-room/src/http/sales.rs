@@ -19,7 +19,7 @@ use lockgate_shared::{
 };
 use serde::Serialize;
 
-use super::shared;
+use super::{allowing, shared};
 use crate::{
     app::App,
     pages,
@@ -91,7 +91,8 @@ pub(super) async fn sale(
     let sale = app.sale(&id)?;
     let snapshot = app.live(&sale).snapshot();
     if wants_html(&headers) {
-        return Ok(shared(&headers, &snapshot.page_bytes, "text/html; charset=utf-8", CACHE, VARY));
+        let page = shared(&headers, &snapshot.page_bytes, "text/html; charset=utf-8", CACHE, VARY);
+        return Ok(allowing(snapshot.widget.as_deref(), page));
     }
     Ok(cached(Json(card(&snapshot, app.parts.clock.now())).into_response()))
 }

@@ -25,7 +25,9 @@ use lockgate_shared::{
     testing::{ManualClock, PrivateRedis, demo_ring, eventually},
 };
 use lockgate_waiting_room::{
-    App, AppParts, operator_router, router, run,
+    App, AppParts, CaptchaDoor,
+    captcha::Settings,
+    operator_router, router, run,
     store::{LINE_SQLITE, RedisStore, SqliteStore, Store},
 };
 use serde_json::{Value, json};
@@ -67,6 +69,8 @@ pub(crate) struct Site {
     events: Arc<Told>,
     pub(crate) ring: Arc<KeyRing>,
     pub(crate) redis: Option<PrivateRedis>,
+    /// The CAPTCHA at the door of processes that are started from now on.
+    pub(crate) captcha: Option<Settings>,
     _dir: tempfile::TempDir,
 }
 
@@ -168,6 +172,7 @@ impl Site {
             events: Arc::default(),
             ring: Arc::new(demo_ring()),
             redis,
+            captcha: None,
             _dir: dir,
         }
     }
@@ -195,7 +200,8 @@ impl Site {
             operator_keys: Arc::new(keys),
             process_id: process_id.into(),
         };
-        let app = Arc::new(App::with_environment(parts, Box::new(environment)));
+        let door = self.captcha.as_ref().map(|settings| CaptchaDoor::new(settings).unwrap());
+        let app = Arc::new(App::with_environment(parts, Box::new(environment)).with_captcha(door));
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let running = tokio::spawn(run(Arc::clone(&app), stopped));
         let (shoppers, operators) =

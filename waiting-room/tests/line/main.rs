@@ -4,6 +4,7 @@
 
 mod active;
 mod allowlist;
+mod captcha;
 mod cost;
 mod eligible;
 mod gate;
