@@ -167,9 +167,12 @@ async fn no_more_claim_than_the_cap_allows(backend: Backend) {
                     release(other, &text).await
                 };
                 assert_eq!(given_up.status, StatusCode::NO_CONTENT);
-                let again = other.with_ticket("enter", &ticket).await;
-                assert_eq!(again.status, StatusCode::CREATED, "a new place");
-                again.json()["ticket"].as_str().unwrap().clone_into(&mut ticket);
+                if round == 0 {
+                    // After the last round nobody would take the turn up, and those behind would wait for it.
+                    let again = other.with_ticket("enter", &ticket).await;
+                    assert_eq!(again.status, StatusCode::CREATED, "a new place");
+                    again.json()["ticket"].as_str().unwrap().clone_into(&mut ticket);
+                }
             }
         }
     });
