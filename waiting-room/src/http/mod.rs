@@ -2,6 +2,7 @@
 
 mod admit;
 mod allowlist;
+mod assets;
 mod draw;
 mod enter;
 mod leave;
@@ -53,10 +54,10 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/sale/{sale}/draw", get(draw::record))
         .route("/sale/{sale}/renew", post(renewal::renew))
         .route("/sale/{sale}/release", post(renewal::release))
-        .route("/assets/pass.js", get(sales::pass_script))
+        .route("/assets/pass.js", get(assets::pass))
         .route("/sale/{sale}/challenge", get(proof::challenge))
-        .route("/assets/enter.js", get(proof::script))
-        .route("/assets/altcha-pbkdf2.js", get(proof::worker))
+        .route("/assets/enter.js", get(assets::enter))
+        .route("/assets/altcha-pbkdf2.js", get(assets::altcha))
         .with_state(app)
 }
 

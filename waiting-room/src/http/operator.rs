@@ -95,7 +95,9 @@ fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u6
 }
 
 /// A field that is there, be it `null`.
-fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+pub(super) fn given<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<u64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 

@@ -147,12 +147,3 @@ fn item_card<'a>(snapshot: &Snapshot, item: &'a Item) -> ItemCard<'a> {
         state: item_state(snapshot.stock.as_deref(), &item.item),
     }
 }
-
-/// What takes an entry pass out of the sale page's address.
-pub(super) async fn pass_script() -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "text/javascript; charset=utf-8"),
-        (header::CACHE_CONTROL, "public, max-age=3600"),
-    ];
-    (headers, include_str!("../../web/pass.js")).into_response()
-}

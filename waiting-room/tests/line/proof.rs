@@ -131,6 +131,12 @@ async fn operators_ask_for_more_or_for_none_while_the_sale_goes_on() {
     assert_eq!(house.operate("PATCH", "/proof_of_work", &crowded).await.status, StatusCode::OK);
     assert_eq!(house.post_json(ENTER, &json!({}), &[]).await.status, StatusCode::CREATED, "nobody crowds");
 
+    let always = house.operate("PATCH", "/proof_of_work", &json!({ "when": "always" })).await;
+    assert_eq!(always.status, StatusCode::OK);
+    refused(&house.post_json(ENTER, &json!({}), &[]).await);
+    let challenge = house.get(CHALLENGE, &[]).await.json();
+    assert_eq!(challenge["parameters"]["cost"], 500, "what is left out stays: {challenge}");
+
     let none = house.operate("PATCH", "/proof_of_work", &json!({ "difficulty": null })).await;
     assert_eq!(none.status, StatusCode::OK);
     let solved_before = enter(&house, &proof, &[]).await;
