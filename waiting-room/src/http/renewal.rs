@@ -10,8 +10,10 @@ use axum::{
 use http::{Request, StatusCode};
 use lockgate_shared::{
     admission_check::check,
+    admission_token::AdmissionToken,
+    catalog::StoredSale,
     credentials,
-    ids::AccountHash,
+    ids::{AccountHash, SaleId},
     problem::Problem,
     request::{BodyKind, SalePath},
 };
@@ -32,9 +34,7 @@ pub(super) async fn renew(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let sale = app.sale(&id)?;
-    let (Nothing {}, kind, headers) = read_post(request).await?;
-    let token = check(&headers, &sale, &app.parts.ring, app.parts.clock.now())?;
+    let (sale, token, kind) = read_admission(&app, &id, request).await?;
     let admitted = app.renew(&sale, &token).await?;
     Ok(match kind {
         BodyKind::Json => private_json(StatusCode::OK, &admitted),
@@ -49,14 +49,24 @@ pub(super) async fn release(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let sale = app.sale(&id)?;
-    let (Nothing {}, kind, headers) = read_post(request).await?;
-    let token = check(&headers, &sale, &app.parts.ring, app.parts.clock.now())?;
+    let (sale, token, kind) = read_admission(&app, &id, request).await?;
     app.forfeit(&sale, &token).await?;
     Ok(match kind {
         BodyKind::Json => StatusCode::NO_CONTENT.into_response(),
         BodyKind::Form => see_other(&format!("/sale/{id}")),
     })
+}
+
+/// The admission a request without a body is about.
+async fn read_admission(
+    app: &App,
+    id: &SaleId,
+    request: Request<Body>,
+) -> Result<(Arc<StoredSale>, AdmissionToken, BodyKind), Problem> {
+    let sale = app.sale(id)?;
+    let (Nothing {}, kind, headers) = read_post(request).await?;
+    let token = check(&headers, &sale, &app.parts.ring, app.parts.clock.now())?;
+    Ok((sale, token, kind))
 }
 
 /// By the ids a verifier of tokens knows, with an operator's key.
