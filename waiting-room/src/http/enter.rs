@@ -26,50 +26,34 @@ use crate::{
     refusal::Refusal,
 };
 
-/// What an open sale takes. A proof is taken everywhere, needed or not: whoever solved a challenge just before an
+/// What somebody brings. A proof is taken everywhere, needed or not: whoever solved a challenge just before an
 /// operator stopped asking must not be refused for it. So is what a CAPTCHA's widget gives, also under the names that
 /// widgets give their fields; hCaptcha's may add one for another provider's sake, which is not read.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OpenBody {
-    proof: Option<String>,
-    #[serde(alias = "cf-turnstile-response", alias = "h-captcha-response")]
-    captcha: Option<String>,
-    #[serde(rename = "g-recaptcha-response")]
-    _unread: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EligibilityBody {
-    eligibility: Option<String>,
-    proof: Option<String>,
-    #[serde(alias = "cf-turnstile-response", alias = "h-captcha-response")]
-    captcha: Option<String>,
-    #[serde(rename = "g-recaptcha-response")]
-    _unread: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CodeBody {
-    code: Option<String>,
-    email: Option<String>,
-    proof: Option<String>,
-    #[serde(alias = "cf-turnstile-response", alias = "h-captcha-response")]
-    captcha: Option<String>,
-    #[serde(rename = "g-recaptcha-response")]
-    _unread: Option<String>,
-}
-
-/// What somebody brings, by any entry rule.
-#[derive(Default)]
 struct Brought {
     eligibility: Option<String>,
     code: Option<String>,
     email: Option<String>,
     proof: Option<String>,
+    #[serde(alias = "cf-turnstile-response", alias = "h-captcha-response")]
     captcha: Option<String>,
+    #[serde(rename = "g-recaptcha-response")]
+    _unread: Option<String>,
+}
+
+impl Brought {
+    /// A field that another entry rule asks for: here it is unknown.
+    fn foreign_field(&self, rule: EntryRule) -> Option<&'static str> {
+        let is_listed = rule == EntryRule::Allowlist;
+        [
+            ("eligibility", &self.eligibility, rule == EntryRule::Eligibility),
+            ("code", &self.code, is_listed),
+            ("email", &self.email, is_listed),
+        ]
+        .into_iter()
+        .find_map(|(name, value, is_asked_for)| (value.is_some() && !is_asked_for).then_some(name))
+    }
 }
 
 #[derive(Serialize)]
@@ -88,7 +72,11 @@ pub(super) async fn enter(
 ) -> Result<Response, Problem> {
     let sale = app.sale(&id)?;
     let caller = request.extensions().get::<Caller>().copied();
-    let (brought, kind, headers) = read_entry(&sale, request).await?;
+    let (brought, kind, headers): (Brought, _, _) = read_post(request).await?;
+    if let Some(field) = brought.foreign_field(sale.definition.entry) {
+        let rule = sale.definition.entry.as_str();
+        return Err(Problem::malformed(format!("A sale with entry = \"{rule}\" takes no field `{field}`.")));
+    }
     let cookie = credentials::ticket_cookie(&id);
     let entrance = entrance(&brought, &headers, &cookie, caller)?;
     match app.enter(&sale, entrance).await {
@@ -133,28 +121,6 @@ fn refused(app: &App, sale: &Arc<StoredSale>, refusal: Refusal) -> Result<Respon
     let doing = snapshot.phase(app.parts.clock.now());
     let page = pages::refused_page(&snapshot, doing, problem.code);
     Ok(allowing(snapshot.widget.as_deref(), private_page(problem.status, page)))
-}
-
-/// The body, by the sale's entry rule: what another rule asks for is an unknown field here.
-async fn read_entry(
-    sale: &StoredSale,
-    request: Request<Body>,
-) -> Result<(Brought, BodyKind, HeaderMap), Problem> {
-    match sale.definition.entry {
-        EntryRule::Eligibility => {
-            let (EligibilityBody { eligibility, proof, captcha, .. }, kind, headers) =
-                read_post(request).await?;
-            Ok((Brought { eligibility, proof, captcha, ..Brought::default() }, kind, headers))
-        }
-        EntryRule::Allowlist => {
-            let (CodeBody { code, email, proof, captcha, .. }, kind, headers) = read_post(request).await?;
-            Ok((Brought { code, email, proof, captcha, ..Brought::default() }, kind, headers))
-        }
-        EntryRule::Open => {
-            let (OpenBody { proof, captcha, .. }, kind, headers) = read_post(request).await?;
-            Ok((Brought { proof, captcha, ..Brought::default() }, kind, headers))
-        }
-    }
 }
 
 fn as_json(place: &Place) -> Response {
