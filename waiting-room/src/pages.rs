@@ -138,8 +138,8 @@ pub fn refused_page(snapshot: &Snapshot, phase: Phase, code: &'static str) -> St
     let needs_proof = code == PROOF_REQUIRED || sale.definition.proof_of_work.is_some();
     let words = match sale.definition.entry {
         _ if code == PROOF_REQUIRED => {
-            "Many people come from your network at this moment, or what your browser computed was used before. Wait \
-             until your browser is ready, then press the button again. It needs JavaScript for that."
+            "What your browser has to compute before you join is not done yet, or it was used before. Wait until it \
+             says that it is ready, then press the button again. It needs JavaScript for that."
         }
         _ if code == CAPTCHA_REQUIRED => {
             "The check that you are a person is not done yet, or it has run out. Please do it below, then press the \

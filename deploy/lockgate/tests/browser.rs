@@ -192,6 +192,41 @@ async fn s6_a_pass_in_the_shops_link_fills_the_form_and_leaves_the_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_browser_does_the_work_while_its_shopper_reads_and_one_without_scripts_is_told() {
+    let folder = Folder::new();
+    let asks =
+        sale_file("club", "open", 5, 1, 600) + "\n[proof_of_work]\ndifficulty = 5000\nwhen = \"always\"\n";
+    let file = folder.write("sale.toml", &asks);
+    let data = folder.data();
+    let arguments = ["serve", "--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
+    let lockgate = Lockgate::start(&arguments, &[]).await;
+    let browser = Browser::start_with(true).await;
+    browser.client.goto(&lockgate.url("/sale/club")).await.unwrap();
+    eventually("the work is done", 30, async || browser.text().await.contains("Your browser is ready."))
+        .await;
+    browser.picture("13-proof").await;
+    browser.press("form[action$='/sale/club/enter'] button").await;
+    eventually("the queue page", 15, async || {
+        browser.client.current_url().await.is_ok_and(|url| url.path() == "/sale/club/queue")
+    })
+    .await;
+    browser.client.clone().close().await.unwrap();
+
+    let browser = Browser::start().await;
+    browser.client.goto(&lockgate.url("/sale/club")).await.unwrap();
+    browser.picture("14-proof-without-scripts").await;
+    assert!(browser.text().await.contains("JavaScript"), "{}", browser.text().await);
+    browser.press("form[action$='/sale/club/enter'] button").await;
+    eventually("it says what is missing", 15, async || {
+        browser.picture("15-proof-refused").await;
+        browser.text().await.contains("JavaScript")
+            && browser.client.current_url().await.is_ok_and(|url| url.path() == "/sale/club/enter")
+    })
+    .await;
+    browser.client.clone().close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sale_with_a_captcha_says_what_it_needs_and_keeps_its_form_usable() {
     let folder = Folder::new();
     let file = folder.write("sale.toml", &sale_file("club", "open", 5, 1, 600));
