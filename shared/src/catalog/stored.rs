@@ -78,6 +78,24 @@ pub struct Controls {
     /// The public value the operator gave to the draw, after its pools were frozen. Given once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beacon: Option<String>,
+    /// Digests of the sale files that were applied at a start, newest last and the last 16. Each counts
+    /// once: a process that starts again with its old file must not undo what operators changed meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files_applied: Vec<String>,
+}
+
+/// Sale files remembered to have been applied.
+const FILES_APPLIED_MAX: usize = 16;
+
+impl Controls {
+    /// Remembers a sale file, if it was one.
+    pub(super) fn note_file(&mut self, digest: Option<&str>) {
+        let Some(digest) = digest else { return };
+        self.files_applied.retain(|known| known != digest);
+        self.files_applied.push(digest.to_owned());
+        let over = self.files_applied.len().saturating_sub(FILES_APPLIED_MAX);
+        self.files_applied.drain(..over);
+    }
 }
 
 /// The text of a row.
