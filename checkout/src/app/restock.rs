@@ -27,7 +27,9 @@ impl App {
         let definition = self.catalog.sale(sale).ok_or_else(Problem::no_such_sale)?;
         definition.definition.item(&item).ok_or_else(refusals::no_such_item)?;
         let id = key.map_or_else(|| Uuid::new_v8(rand::rng().random()), |key| change_id(sale, key));
-        let answer = self.gate.restock(sale, &RestockRequest { id, item, change }).await?;
+        let request = RestockRequest { id, item, change };
+        request.check()?;
+        let answer = self.gate.restock(sale, &request).await?;
         let RestockAnswer::Changed { counts, .. } = answer else {
             return Err(refusals::of_restock(&answer, change));
         };

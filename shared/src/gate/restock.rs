@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::ItemStock;
-use crate::ids::ItemId;
+use crate::{ids::ItemId, limits::STOCK_MAX, problem::Problem};
 
 /// A change of an item's stock: all of it or nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,22 @@ pub struct RestockRequest {
     pub item: ItemId,
     /// Units to add, or to withdraw where it is negative.
     pub change: i64,
+}
+
+impl RestockRequest {
+    /// Whether the change is one at all.
+    ///
+    /// # Errors
+    /// 400 `malformed`.
+    pub fn check(&self) -> Result<(), Problem> {
+        if self.change != 0 && self.change.unsigned_abs() <= u64::from(STOCK_MAX) {
+            return Ok(());
+        }
+        Err(Problem::malformed(format!(
+            "'change' is {}; it adds 1 to {STOCK_MAX} units, or withdraws as many (-1 to -{STOCK_MAX}).",
+            self.change
+        )))
+    }
 }
 
 /// How a change of an item's stock ended.

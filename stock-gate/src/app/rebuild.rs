@@ -22,6 +22,9 @@ use crate::{
     store::{FreezeOrder, Suspicion},
 };
 
+/// Longest reason kept with a freeze, in characters.
+const WHY_CHARS_MAX: usize = 300;
+
 impl App {
     /// The answer of the store, or the problem that says what its error means: a stock that was there and is not as
     /// the gate left it is frozen, and rebuilt by whoever hears of it.
@@ -59,7 +62,7 @@ impl App {
             id: Uuid::new_v8(rand::rng().random()),
             if_generation: request.if_generation,
             at_least: found.controls.stock_generation.max(1),
-            why: request.why.clone(),
+            why: request.why.chars().take(WHY_CHARS_MAX).collect(),
         };
         let answer = self.store.freeze(sale, &order).await.map_err(unavailable)?;
         if let FreezeAnswer::Frozen(freeze) = &answer

@@ -4,7 +4,6 @@ use lockgate_shared::{
     catalog::{ChangeError, StoredSale},
     gate::{RestockAnswer, RestockRequest, UNKNOWN_CODE},
     ids::SaleId,
-    limits::STOCK_MAX,
     problem::Problem,
 };
 
@@ -18,12 +17,7 @@ impl App {
     /// # Errors
     /// 404 `no_such_sale`, 400 `malformed`, 503 when the store or the catalog broke.
     pub async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, Problem> {
-        let change = request.change;
-        if change == 0 || change.unsigned_abs() > u64::from(STOCK_MAX) {
-            return Err(Problem::malformed(format!(
-                "'change' is {change}; it adds 1 to {STOCK_MAX} units, or withdraws as many."
-            )));
-        }
+        request.check()?;
         let found = self.sale(sale)?;
         if let Some(refused) = below_total_limit(&found, request) {
             return Ok(refused);

@@ -106,7 +106,14 @@ pub(super) async fn stage(
     let mut keys = vec![store.keys(sale).stock];
     keys.extend(staged_keys(store, sale, page.token));
     let mut args = vec![page.freeze.to_string(), STAGED_SECONDS.to_string()];
-    for count in [page.holds.len(), page.accounts.len(), page.returned.len()] {
+    let mut returned = Vec::with_capacity(2 * page.returned.len());
+    for free in &page.returned {
+        if let Some(item) = usize::try_from(free.place).ok().and_then(|place| page.items.get(place)) {
+            let score = (u64::from(free.place) + 1) * SCORES_PER_ITEM + u64::from(free.unit);
+            returned.extend([score.to_string(), format!("{item}:{}", free.unit)]);
+        }
+    }
+    for count in [page.holds.len(), page.accounts.len(), returned.len() / 2] {
         args.push(count.to_string());
     }
     for hold in &page.holds {
@@ -117,12 +124,7 @@ pub(super) async fn stage(
     for line in &page.accounts {
         args.extend([line.account.to_string(), format!("{} {}", line.units, line.holds)]);
     }
-    for free in &page.returned {
-        if let Some(item) = usize::try_from(free.place).ok().and_then(|place| page.items.get(place)) {
-            let score = (u64::from(free.place) + 1) * SCORES_PER_ITEM + u64::from(free.unit);
-            args.extend([score.to_string(), format!("{item}:{}", free.unit)]);
-        }
-    }
+    args.extend(returned);
     let answer = store.run("stage", &STAGE, &keys, &args).await?;
     match words(&answer).as_slice() {
         ["staged"] => Ok(StageAnswer::Staged),
