@@ -87,7 +87,6 @@ pub struct Controls {
     pub beacon: Option<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde takes")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

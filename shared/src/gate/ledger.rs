@@ -152,9 +152,9 @@ mod tests {
             stock in 0_u32..12,
             states in prop::collection::vec((0_u8..4, 0_u8..3), 0..12),
         ) {
-            let holds: Vec<Hold> = (1_u8..).zip(&states).map(|(n, (state, account))| {
-                let state = [HoldState::Held, HoldState::Expiring, HoldState::Committed, HoldState::Released];
-                hold(n, *account, &[u32::from(n) * 2], state[usize::from(states[usize::from(n) - 1].0)])
+            let all = [HoldState::Held, HoldState::Expiring, HoldState::Committed, HoldState::Released];
+            let holds: Vec<Hold> = (1_u8..).zip(states).map(|(n, (state, account))| {
+                hold(n, account, &[u32::from(n) * 2], all[usize::from(state)])
             }).collect();
             let ledger = Ledger::of(&holds, &phones(stock));
             let line = &ledger.items[1];

@@ -70,7 +70,6 @@ impl RedisStore {
     }
 
     /// The identity of the store process for which what is written now is valid.
-    #[expect(clippy::unused_self, reason = "the connection will know it")]
     fn identity(&self) -> String {
         String::new()
     }
@@ -157,7 +156,10 @@ impl Store for RedisStore {
                 _ => return None,
             })
         };
-        read().ok_or_else(|| odd("claim", &answer))
+        read().ok_or_else(|| match words(&answer).as_slice() {
+            ["held", _, "1"] => unreadable(request.claim).at("claim"),
+            _ => odd("claim", &answer),
+        })
     }
 
     async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError> {
@@ -219,7 +221,7 @@ impl Store for RedisStore {
             ["none"] => Ok(None),
             ["hold", record] => match read_record(claim, record) {
                 Some(hold) => Ok(Some(hold)),
-                None => Err(odd("hold", &answer)),
+                None => Err(unreadable(claim).at("hold")),
             },
             _ => Err(odd("hold", &answer)),
         }
@@ -269,6 +271,10 @@ fn limit_text(limit: Option<u32>) -> String {
 fn odd(verb: &'static str, answer: &[String]) -> StoreError {
     let word = answer.first().map_or("nothing", String::as_str);
     StoreError::unknown(verb, format!("the script's answer '{word}' cannot be read"))
+}
+
+fn unreadable(claim: ClaimId) -> Suspicion {
+    Suspicion(format!("the hold {claim} cannot be read"))
 }
 
 /// Reads what the scripts write: `state|account|item|units|claimed_at|deadline|memo`.
