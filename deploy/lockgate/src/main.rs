@@ -9,6 +9,7 @@
 //! | `networks.rs` | `/operator/v1/edge`: networks let through or refused |
 //! | `demo.rs` | the demo sale |
 //! | `print.rs` | what commands say |
+//! | `restart.rs` | what operators changed outlives a restart |
 //! | `keys.rs`, `sale.rs`, `draw.rs`, `check.rs` | the commands of these names |
 
 // Both macros panic when nobody reads; `print.rs` does not.
@@ -23,6 +24,7 @@ mod keys;
 mod networks;
 mod operations;
 mod print;
+mod restart;
 mod sale;
 mod serve;
 mod stores;

@@ -32,7 +32,7 @@ use crate::{
     exit::Failure,
     keys, networks, operations,
     operations::Check,
-    print,
+    print, restart,
     stores::{self, Stores},
     telemetry,
 };
@@ -446,8 +446,7 @@ async fn apply_sales(
     for mut definition in definitions {
         let id = definition.id.clone();
         match catalog.sale(&id) {
-            // What operators set while the sale ran outlives a restart; `lockgate sale apply` changes it on purpose.
-            Some(known) => definition.admission = known.definition.admission.clone(),
+            Some(known) => restart::keep_changes(&mut definition, &known),
             None => refuse_lost_sale(orders, &id).await?,
         }
         catalog.apply(definition, None).await.map_err(|error| match error {

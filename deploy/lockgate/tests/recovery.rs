@@ -58,7 +58,9 @@ async fn a_sold_out_sale_and_its_line_go_on_with_added_units() {
     let answer = waiting.checkout("k", 1).await.unwrap();
     assert_eq!(answer.status(), StatusCode::ACCEPTED);
     assert_eq!(phase(&lockgate).await, "open");
-    // What is applied must say the stock there is.
+    // It outlives a restart with the file of before; what is applied must say the stock there is.
+    lockgate.terminate().await;
+    let lockgate = start(&Stores::Sqlite, &folder, 1).await;
     let file = folder.path().join("sale.toml");
     let (code, words) = sale(&lockgate.base, &["apply", file.to_str().unwrap()]).await;
     assert!(code == Some(2) && words.contains("was 3 and cannot change here"), "{words}");
