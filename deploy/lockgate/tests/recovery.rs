@@ -12,7 +12,10 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 async fn start(stores: &Stores, folder: &Folder, stock: u32) -> Lockgate {
-    let (file, data) = (folder.write("sale.toml", &sale_file("drop", "open", stock, 1, 600)), folder.data());
+    let (file, data) = (folder.path().join("sale.toml"), folder.data());
+    if !file.exists() {
+        folder.write("sale.toml", &sale_file("drop", "open", stock, 1, 600));
+    }
     let arguments = ["serve", "--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
     Lockgate::start(&arguments, &stores.environment()).await
 }
