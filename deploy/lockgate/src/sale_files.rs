@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use lockgate_checkout as checkout;
 use lockgate_shared::{
-    catalog::{Applied, ApplyError, Catalog},
+    catalog::{Applied, ApplyError, Catalog, StoredSale},
     clock::Timestamp,
     ids::SaleId,
     sale::{self, SaleDefinition},
@@ -55,10 +55,11 @@ pub async fn apply(
         files.push(SaleFile { definition: demo::sale(now).map_err(Failure::running)?, digest: None });
     }
     let mut is_new = false;
-    for SaleFile { definition, digest } in files {
+    for SaleFile { mut definition, digest } in files {
         let id = definition.id.clone();
-        if catalog.sale(&id).is_none() {
-            refuse_lost_sale(orders, &id).await?;
+        match catalog.sale(&id) {
+            Some(known) => keep_stock(&mut definition, &known),
+            None => refuse_lost_sale(orders, &id).await?,
         }
         let applied = match &digest {
             Some(digest) => catalog.apply_file(&definition, digest).await,
@@ -73,6 +74,21 @@ pub async fn apply(
         hear_others(catalog).await?;
     }
     Ok(())
+}
+
+/// A file cannot know of units that operators added or withdrew since it was written: their number stays changed.
+fn keep_stock(definition: &mut SaleDefinition, known: &StoredSale) {
+    if known.controls.stock_changes.is_empty() {
+        return;
+    }
+    for item in &mut definition.items {
+        let Some(now) = known.definition.item(&item.item).filter(|now| now.stock != item.stock) else {
+            continue;
+        };
+        tracing::info!(sale = %known.definition.id, item = %item.item, file = item.stock, stock = now.stock,
+            "operators changed the stock since the sale file was written; it stays changed");
+        item.stock = now.stock;
+    }
 }
 
 fn not_applied(id: &SaleId, error: ApplyError) -> Failure {
