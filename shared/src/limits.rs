@@ -136,7 +136,8 @@ const _: () = assert!((CONNECTIONS_PER_NETWORK_MAX as usize) < CONNECTIONS_MAX);
 const _: () = assert!(LINGER_BYTES_MAX > BODY_BYTES_MAX);
 const _: () = assert!(IN_FLIGHT_MAX < WRITE_QUEUE_MAX, "work is shed before a store's queue is full");
 const _: () = assert!(STORE_BATCH_MAX <= STORE_QUEUE_MAX && IN_FLIGHT_MAX < STORE_QUEUE_MAX);
-const _: () = assert!(REPLICATION_WAIT_MS < STORE_CALL_MS_MAX, "WAIT answers before its pipeline is given up");
+const _: () =
+    assert!(REPLICATION_WAIT_MS < STORE_CALL_MS_MAX, "WAIT answers before its pipeline is given up");
 const _: () = assert!(STORE_CALL_MS_MAX < REQUEST_SECONDS_MAX * 1_000);
 const _: () = assert!(ENTRY_KEY_BYTES_MIN < IDEMPOTENCY_KEY_BYTES_MAX);
 const _: () = assert!(EMAIL_BYTES_MAX + MESSAGE_BYTES_MAX < BODY_BYTES_MAX);

@@ -156,9 +156,8 @@ fn sound(verb: &'static str, answer: Vec<String>) -> Result<Vec<String>, StoreEr
 fn is_promise(words: &[String]) -> bool {
     match words {
         [word] if word == "expired" => false,
-        [word, ..] => {
-            ["held", "committed", "released", "forfeited", "fresh", "expired"].contains(&word.as_str())
-        }
+        [word, ..] => ["held", "committed", "released", "forfeited", "fresh", "already", "expired"]
+            .contains(&word.as_str()),
         [] => false,
     }
 }
@@ -347,3 +346,7 @@ fn read_stock(answer: &[String], total_limit: Option<u32>) -> Option<StockSnapsh
 
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod replicas;
+#[cfg(test)]
+mod servers;

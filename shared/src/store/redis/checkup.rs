@@ -86,8 +86,12 @@ fn persistence(at: &str, facts: &Facts<'_>, replicas: u32, findings: &mut Findin
         (true, Some("always")) => return,
         // Something else than its own disk keeps what it says.
         _ if replicas > 0 => return,
-        (false, _) => "keeps no append-only file and has no replica: a server that is killed loses every hold since its last snapshot",
-        (true, Some(_)) => "syncs its append-only file now and then and has no replica: a machine that loses power loses the last holds it answered",
+        (false, _) => {
+            "keeps no append-only file and has no replica: a server that is killed loses every hold since its last snapshot"
+        }
+        (true, Some(_)) => {
+            "syncs its append-only file now and then and has no replica: a machine that loses power loses the last holds it answered"
+        }
         (true, None) => {
             findings.warnings.push(format!(
                 "{at}whether the store syncs every write cannot be read (CONFIG is not allowed); make sure of `appendfsync always` or of replicas"
@@ -95,7 +99,9 @@ fn persistence(at: &str, facts: &Facts<'_>, replicas: u32, findings: &mut Findin
             return;
         }
     };
-    findings.warnings.push(format!("{at}the store {problem}; set `appendonly yes` and `appendfsync always`, or add a replica"));
+    findings.warnings.push(format!(
+        "{at}the store {problem}; set `appendonly yes` and `appendfsync always`, or add a replica"
+    ));
 }
 
 async fn info(link: &RedisLink, section: &str) -> Result<Vec<(String, String)>, StoreError> {
@@ -139,7 +145,13 @@ fn text(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn judged(policy: &str, persistence: &str, replicas: u32, fsync: Option<&str>, required: u32) -> Findings {
+    fn judged(
+        policy: &str,
+        persistence: &str,
+        replicas: u32,
+        fsync: Option<&str>,
+        required: u32,
+    ) -> Findings {
         let mut findings = Findings::default();
         let memory = format!("# Memory\r\nmaxmemory_policy:{policy}\r\n");
         let replication = format!("role:master\r\nconnected_slaves:{replicas}\r\n");

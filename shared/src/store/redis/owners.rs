@@ -118,7 +118,9 @@ impl Owners {
                     break;
                 }
                 Ok(_) => {}
-                Err(error) => tracing::debug!(node = %node.addr(), %error, "a node does not say who owns what"),
+                Err(error) => {
+                    tracing::debug!(node = %node.addr(), %error, "a node does not say who owns what")
+                }
             }
         }
         *last = Some(Instant::now());

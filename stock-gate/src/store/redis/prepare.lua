@@ -10,6 +10,8 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
     if redis.call('TYPE', KEYS[1]).ok ~= 'hash' or redis.call('HEXISTS', KEYS[1], 'clock') == 0 then
         return {'suspect', KEYS[1] .. ' is no stock'}
     end
+    -- Writes what is there, so that WAIT on this connection waits for the stock and not for nothing.
+    redis.call('HSET', KEYS[1], 'clock', redis.call('HGET', KEYS[1], 'clock'))
     return {'already'}
 end
 for index = 2, 7 do
