@@ -215,3 +215,6 @@ fn classified(verb: &'static str, error: RedisError) -> StoreError {
         Effect::Unknown => StoreError::unknown(verb, error),
     }
 }
+
+#[cfg(test)]
+mod tests;

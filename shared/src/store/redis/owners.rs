@@ -4,7 +4,7 @@
 //! A call that meets the wrong node, or none, is answered so; the owners are read anew for the next one.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -17,6 +17,7 @@ use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisResult, Script, Value, cluster_routing::Slot,
     cmd,
 };
+use tokio::sync::MutexGuard;
 
 use super::{
     living::{Living, Target},
@@ -29,10 +30,8 @@ use crate::store::StoreError;
 const AGAIN_MS: u64 = 200;
 /// Longest one node is waited for.
 const ASK_MS: u64 = 700;
-/// Most nodes that connections are kept to; more masters than any Cluster of one sale has.
-const NODES_MAX: usize = 1_000;
 
-type Node = (String, u16);
+type Node = (Arc<str>, u16);
 
 pub(super) struct Owners {
     seeds: Vec<ConnectionInfo>,
@@ -57,7 +56,7 @@ impl Owners {
     }
 
     pub(super) async fn call(
-        &self,
+        self: &Arc<Self>,
         verb: &'static str,
         script: &'static Script,
         keys: Vec<String>,
@@ -66,7 +65,7 @@ impl Owners {
         let slot = Slot::for_key(keys.first().map(String::as_str).unwrap_or_default());
         let mut owner = self.owner(slot);
         if owner.is_none() {
-            self.read().await;
+            self.read(self.reading.lock().await).await;
             owner = self.owner(slot);
         }
         let Some(flusher) = owner else {
@@ -74,8 +73,13 @@ impl Owners {
         };
         let answer = flusher.call(verb, script, keys, args).await;
         if answer.is_err() {
-            // MOVED, READONLY, a node that is gone: whatever it was, the next call asks whoever owns the slot then.
-            self.read().await;
+            // MOVED, READONLY, a node that is gone: whatever it was, later calls ask whoever owns the slot then.
+            let owners = Arc::clone(self);
+            tokio::spawn(async move {
+                if let Ok(last) = owners.reading.try_lock() {
+                    owners.read(last).await;
+                }
+            });
         }
         answer
     }
@@ -94,12 +98,11 @@ impl Owners {
     }
 
     fn at(&self, (host, port): &Node) -> Option<ConnectionInfo> {
-        Some(self.seeds.first()?.clone().set_addr(ConnectionAddr::Tcp(host.clone(), *port)))
+        Some(self.seeds.first()?.clone().set_addr(ConnectionAddr::Tcp(host.to_string(), *port)))
     }
 
     /// Reads the owners from the first node that answers, each time beginning with another.
-    async fn read(&self) {
-        let mut last = self.reading.lock().await;
+    async fn read(&self, mut last: MutexGuard<'_, Option<Instant>>) {
         if last.is_some_and(|at| at.elapsed() < Duration::from_millis(AGAIN_MS)) {
             return;
         }
@@ -119,7 +122,7 @@ impl Owners {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(node = %node.addr(), %error, "a node does not say who owns what")
+                    tracing::debug!(node = %node.addr(), %error, "a node does not say who owns what");
                 }
             }
         }
@@ -127,12 +130,10 @@ impl Owners {
     }
 
     fn keep(&self, slots: HashMap<Slot, Node>) {
+        let owners: HashSet<&Node> = slots.values().collect();
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        let owners: std::collections::HashSet<&Node> = slots.values().collect();
         nodes.retain(|node, _| owners.contains(node));
-        if owners.len() <= NODES_MAX {
-            self.slots.store(Arc::new(slots));
-        }
+        self.slots.store(Arc::new(slots));
     }
 }
 
@@ -157,14 +158,15 @@ fn read_range(range: &[Value], own_host: &str) -> Option<impl Iterator<Item = (S
         return None;
     };
     let host = match master.first()? {
-        Value::BulkString(bytes) if !bytes.is_empty() => String::from_utf8(bytes.clone()).ok()?,
-        Value::SimpleString(host) => host.clone(),
-        _ => own_host.to_owned(),
+        Value::BulkString(bytes) if !bytes.is_empty() => std::str::from_utf8(bytes).ok()?,
+        Value::SimpleString(host) => host,
+        _ => own_host,
     };
+    let host: Arc<str> = host.into();
     let port = match master.get(1)? {
         Value::Int(port) => u16::try_from(*port).ok()?,
         _ => return None,
     };
     let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-    Some((first..=last).filter_map(move |slot| Some((Slot::new(slot)?, (host.clone(), port)))))
+    Some((first..=last).filter_map(move |slot| Some((Slot::new(slot)?, (Arc::clone(&host), port)))))
 }

@@ -52,7 +52,7 @@ pub struct Pinned {
 
 enum Route {
     One(Flusher),
-    Owners(Box<Owners>),
+    Owners(Arc<Owners>),
 }
 
 impl Pinned {
@@ -65,10 +65,10 @@ impl Pinned {
                 Route::One(Flusher::start(living.another(purpose(&settings)), settings))
             }
             (Connection::Cluster(_), Address::Cluster(nodes)) => {
-                Route::Owners(Box::new(Owners::new(nodes.clone(), settings)))
+                Route::Owners(Arc::new(Owners::new(nodes.clone(), settings)))
             }
             // A Cluster connection is made from a Cluster's address and from nothing else.
-            (Connection::Cluster(_), _) => Route::Owners(Box::new(Owners::new(Vec::new(), settings))),
+            (Connection::Cluster(_), _) => Route::Owners(Arc::new(Owners::new(Vec::new(), settings))),
         };
         Self { route }
     }
