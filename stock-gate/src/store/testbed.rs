@@ -25,7 +25,7 @@ use uuid::Uuid;
 use super::{
     Claim, FreezeOrder, Store,
     model::ModelStore,
-    redis::RedisStore,
+    redis::{RedisSettings, RedisStore},
     sqlite::{STOCK_SQLITE, SqliteStore},
 };
 use crate::stock::Limits;
@@ -49,6 +49,17 @@ macro_rules! conformance {
         stamp!(model: $($case)*);
         stamp!(sqlite: $($case)*);
         stamp!(redis: $($case)*);
+
+        #[tokio::test]
+        async fn a_cluster_of_three_answers_alike() {
+            let cluster = lockgate_shared::testing::PrivateCluster::start().await;
+            $(
+                let prefix = concat!(stringify!($case), ":");
+                let settings = crate::store::redis::RedisSettings::default();
+                let (bench, _) = Bench::on(&cluster.url(), prefix, settings).await;
+                $case(&bench).await;
+            )*
+        }
     };
 }
 pub(crate) use {conformance, stamp};
@@ -114,6 +125,14 @@ impl Bench {
             redis: Some((server, link.clone())),
             ..Self::over(Arc::new(RedisStore::new(link)))
         }
+    }
+
+    /// Over servers that the test itself started, under a prefix of its own.
+    pub(crate) async fn on(url: &str, prefix: &str, settings: RedisSettings) -> (Self, RedisLink) {
+        let link = RedisLink::connect(url, prefix).await.unwrap();
+        let store = Arc::new(RedisStore::with(link.clone(), settings));
+        let log: Box<dyn EventLog> = Box::new(RedisEventLog::new(link.clone()));
+        (Self { log: Some(log), ..Self::over(store) }, link)
     }
 
     /// Everything that happened in a sale so far, in order.

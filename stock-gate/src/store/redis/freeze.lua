@@ -2,7 +2,8 @@
 -- Closes a sale until its stock is rebuilt, whatever is left of it. Allowed when memory is full: a suspicious sale must
 -- close.
 -- KEYS: 1 stock
--- ARGV: 1 an id for the freeze, 2 '' or the generation to freeze, 3 generation at least, 4 why
+-- ARGV: 1 an id for the freeze, 2 '' or the generation to freeze, 3 generation at least, 4 why,
+--   5 the server's identity, which does not matter here
 -- Output: {'frozen', id of the freeze that stands, generation} | {'rebuilt', generation}: it has another generation
 
 local kind = redis.call('TYPE', KEYS[1]).ok

@@ -24,6 +24,11 @@ script!(HOLDS, "holds.lua");
 script!(STAGE, "stage.lua");
 script!(CONCLUDE, "conclude.lua");
 
+/// Those that write, whatever server left the data.
+pub(super) fn writing() -> [&'static Script; 3] {
+    [&FREEZE, &STAGE, &CONCLUDE]
+}
+
 /// Each item's units have a range of scores of their own in the one set of those that came back.
 const SCORES_PER_ITEM: u64 = 1 << 32;
 
@@ -35,7 +40,7 @@ fn staged_keys(store: &RedisStore, sale: &SaleId, token: Uuid) -> [String; 4] {
 
 pub(super) async fn generation(store: &RedisStore, sale: &SaleId) -> Result<Option<u64>, StoreError> {
     let Keys { stock, .. } = store.keys(sale);
-    let answer = store.run("generation", &GENERATION, &[stock], Vec::<String>::new()).await?;
+    let answer = store.read("generation", &GENERATION, &[stock], Vec::<String>::new()).await?;
     match words(&answer).as_slice() {
         ["none"] => Ok(None),
         ["generation", number] => number.parse().map(Some).map_err(|_| odd("generation", &answer)),
@@ -55,7 +60,7 @@ pub(super) async fn freeze(
         order.at_least.to_string(),
         order.why.clone(),
     ];
-    let answer = store.run("freeze", &FREEZE, &[stock], &args).await?;
+    let answer = store.write_keys("freeze", &FREEZE, vec![stock], args.into()).await?;
     let read = || {
         Some(match words(&answer).as_slice() {
             ["frozen", id, generation] => {
@@ -77,7 +82,7 @@ pub(super) async fn holds(
     let Keys { holds, .. } = store.keys(sale);
     // A cursor that is no number never came from here; it reads nothing twice and nothing else.
     let cursor = after.and_then(|after| after.parse::<u64>().ok()).unwrap_or(0).to_string();
-    let answer = store.run("holds", &HOLDS, &[holds], &[cursor, max.to_string()]).await?;
+    let answer = store.read("holds", &HOLDS, &[holds], &[cursor, max.to_string()]).await?;
     let [word, next, pairs @ ..] = answer.as_slice() else {
         return Err(odd("holds", &answer));
     };
@@ -117,15 +122,17 @@ pub(super) async fn stage(
         args.push(count.to_string());
     }
     for hold in &page.holds {
-        let is_due = hold.state == HoldState::Held;
-        let deadline = is_due.then(|| hold.deadline.micros().to_string()).unwrap_or_default();
+        let deadline = match hold.state {
+            HoldState::Held => hold.deadline.micros().to_string(),
+            _ => String::new(),
+        };
         args.extend([hold.claim.to_string(), record(hold), deadline]);
     }
     for line in &page.accounts {
         args.extend([line.account.to_string(), format!("{} {}", line.units, line.holds)]);
     }
     args.extend(returned);
-    let answer = store.run("stage", &STAGE, &keys, &args).await?;
+    let answer = store.write_keys("stage", &STAGE, keys, args).await?;
     match words(&answer).as_slice() {
         ["staged"] => Ok(StageAnswer::Staged),
         ["stale"] => Ok(StageAnswer::Stale),
@@ -143,7 +150,6 @@ pub(super) async fn conclude(
     let mut args = vec![
         request.freeze.id.to_string(),
         request.freeze.generation.to_string(),
-        store.identity(),
         request.holds.to_string(),
         request.due.to_string(),
         request.accounts.to_string(),
@@ -155,7 +161,7 @@ pub(super) async fn conclude(
         let counts = [line.stock, line.available, line.held, line.sold, line.next, line.last];
         args.extend(counts.map(|count| count.to_string()));
     }
-    let answer = store.run("conclude", &CONCLUDE, &keys, &args).await?;
+    let answer = store.write_keys("conclude", &CONCLUDE, keys, args).await?;
     match words(&answer).as_slice() {
         ["reopened", generation] => match generation.parse() {
             Ok(generation) => Ok(ConcludeAnswer::Reopened { generation }),

@@ -2,7 +2,8 @@
 -- Adds units to an item, or withdraws free ones, all or none, once for each id.
 -- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: 1 the change's id, 2 item, 3 units to add (to withdraw where negative), 4 most units of an item,
---   5 highest unit number, 6 most changes of a sale
+--   5 highest unit number, 6 most changes of a sale, 7 (always the last) the server's identity, or '' where it is not
+--   checked
 -- Output: {'changed', stock, available, held, sold, '1' if it was made before else '0'}
 --   | {'taken', stock, available, held, sold, units that stay at least}
 --   | {'too_many', stock, available, held, sold, most units of an item}
@@ -18,6 +19,10 @@ for index, kind in ipairs(kinds) do
 end
 if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
     return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
+local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
+if identity ~= '' and left_by and left_by ~= identity then
+    return {'suspect', 'the stock was left by another server process'}
 end
 local restocks = tonumber(redis.call('HGET', KEYS[1], 'restocks') or '')
 if not restocks then

@@ -2,7 +2,8 @@
 -- Keeps a page of a rebuilt stock beside the old one until it is concluded.
 -- KEYS: 1 stock, 2 staged holds, 3 staged due, 4 staged accounts, 5 staged returned
 -- ARGV: 1 freeze, 2 seconds to keep it, 3 holds, 4 accounts, 5 units, then claim, record, deadline if held else '' for
---   each hold, account, what it has for each account, score, member for each unit
+--   each hold, account, what it has for each account, score, member for each unit, and the server's
+--   identity, which does not matter here
 -- Output: {'staged'} | {'stale'}: the sale is not frozen by this freeze
 
 if redis.call('TYPE', KEYS[1]).ok ~= 'hash' or redis.call('HGET', KEYS[1], 'frozen') ~= ARGV[1] then
