@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use lockgate_shared::{events::Batch, ids::SaleId, store::StoreError};
+use lockgate_shared::{events::Batch, ids::SaleId, limits::EVENT_BATCH_MAX, store::StoreError};
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
@@ -84,7 +84,7 @@ async fn follow(app: Arc<App>, sale: SaleId, mut stop: watch::Receiver<bool>) {
 
 /// Takes one batch in and answers how many records it had.
 pub(crate) async fn take_batch(app: &App, sale: &SaleId) -> Result<usize, StoreError> {
-    let batch = app.events.read(sale, GROUP, &app.process_id).await?;
+    let batch = app.events.read(sale, GROUP, &app.process_id, EVENT_BATCH_MAX).await?;
     let count = batch.events.len() + batch.poison.len();
     if count == 0 {
         return Ok(0);
