@@ -105,13 +105,23 @@ async fn place(app: &App, sale: &SaleId, batch: &Batch) -> Result<Placed, StoreE
     let mut dead: Vec<DeadLetter> = batch
         .poison
         .iter()
-        .map(|poison| DeadLetter { event: poison.id.clone(), problem: poison.problem.clone() })
+        .map(|poison| DeadLetter {
+            event: poison.id.clone(),
+            problem: poison.problem.clone(),
+            record: poison.record.clone(),
+            found_at: app.clock.now(),
+        })
         .collect();
     let mut intakes = Vec::with_capacity(batch.events.len());
     for event in &batch.events {
         match intake_of_event(sale, event) {
             Ok(intake) => intakes.push(intake),
-            Err(problem) => dead.push(DeadLetter { event: event.id.clone(), problem }),
+            Err(problem) => dead.push(DeadLetter {
+                event: event.id.clone(),
+                problem,
+                record: event.record(),
+                found_at: app.clock.now(),
+            }),
         }
     }
     for letter in &dead {
