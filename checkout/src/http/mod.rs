@@ -3,6 +3,7 @@
 mod callback;
 mod checkout;
 mod credentials;
+mod letters;
 mod operator;
 mod orders;
 pub(crate) mod page;
@@ -31,5 +32,9 @@ pub fn router(app: Arc<App>) -> Router {
 
 /// Operators' routes.
 pub fn operator_router(app: Arc<App>) -> Router {
-    Router::new().route("/operator/v1/sales/{sale}/books", get(operator::books)).with_state(app)
+    Router::new()
+        .route("/operator/v1/sales/{sale}/books", get(operator::books))
+        .route("/operator/v1/sales/{sale}/dead-letters", get(letters::list))
+        .route("/operator/v1/sales/{sale}/dead-letters/retry", post(letters::retry))
+        .with_state(app)
 }

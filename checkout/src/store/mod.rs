@@ -1,13 +1,17 @@
 //! Where orders are kept.
 //!
 //! A verb loads the order, lets the pure rule decide ([`crate::order`]), writes what changed and commits, in one
-//! transaction. Back ends: [`sqlite`], [`postgres`], and [`model`], which the others answer like.
+//! transaction. Back ends: [`sqlite`], [`postgres`], and [`model`], which the others answer like. [`Guarded`] puts any of them
+//! behind a circuit breaker.
 
+mod guarded;
 mod ledger;
 pub mod model;
 pub mod postgres;
 mod rows;
 pub mod sqlite;
+
+pub use self::guarded::Guarded;
 
 #[cfg(test)]
 mod conformance;

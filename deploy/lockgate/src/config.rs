@@ -5,9 +5,11 @@
 
 mod captcha;
 mod edge;
+mod orders;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
+use lockgate_checkout::IntakeSettings;
 use lockgate_shared::{
     edge::{EdgeSettings, origin::OriginSecrets},
     operator::OPERATOR_KEY_CHARS_MIN,
@@ -52,6 +54,8 @@ pub struct Config {
     origin_secrets_next: OriginSecrets,
     /// The CAPTCHA at the door; see [`Config::captcha`].
     captcha: captcha::Draft,
+    /// How orders are taken in.
+    pub intake: IntakeSettings,
 }
 
 /// Text that never appears in a log or a message: a key, or a URL that may hold a password.
@@ -114,7 +118,7 @@ const fn list(key: &'static str, remedy: &'static str, apply: Apply) -> Setting 
 }
 
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(edge::SETTINGS).chain(captcha::SETTINGS)
+    SETTINGS.iter().chain(edge::SETTINGS).chain(captcha::SETTINGS).chain(orders::SETTINGS)
 }
 
 const SETTINGS: &[Setting] = &[
@@ -195,6 +199,7 @@ impl Default for Config {
             edge: EdgeSettings::default(),
             origin_secrets_next: OriginSecrets::default(),
             captcha: captcha::Draft::default(),
+            intake: IntakeSettings::default(),
         }
     }
 }
@@ -452,6 +457,9 @@ mod tests {
             ("captcha.timeout_ms", "2000"),
             ("captcha.when_unreachable", "refuse"),
             ("captcha.send_address", "false"),
+            ("orders.workers", "4"),
+            ("orders.backlog_max", "20000"),
+            ("orders.pace_per_second", "200"),
         ];
         assert_eq!(examples.len(), settings().count());
         let flags: Vec<(&str, String)> = examples.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();

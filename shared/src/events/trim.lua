@@ -49,5 +49,6 @@ local excess = redis.call('XLEN', KEYS[1]) - tonumber(ARGV[1])
 if excess <= 0 or not lowest then
     return {'trimmed', '0'}
 end
-local limit = string.format('%.0f', excess)
+-- Bounded, so that no other script waits long.
+local limit = string.format('%.0f', math.min(excess, 10000))
 return {'trimmed', tostring(redis.call('XTRIM', KEYS[1], 'MINID', '~', lowest, 'LIMIT', limit))}
