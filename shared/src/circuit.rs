@@ -27,6 +27,15 @@ pub struct CircuitSettings {
 /// Calls that are looked back at; half of them must have failed for the circuit to open.
 const LOOK_BACK: u32 = 20;
 
+/// How a call was let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// The circuit is closed.
+    Usual,
+    /// The circuit is open, and this call shows whether it may close.
+    Probe,
+}
+
 /// PURE: when calls are let through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breaker<T> {
@@ -47,33 +56,35 @@ impl<T> Default for Breaker<T> {
 }
 
 impl<T: Copy + Ord> Breaker<T> {
-    /// Whether a call may be made at `now`. One that may must be followed by [`Breaker::note`] or
+    /// Whether a call may be made at `now`. What became of it must be said by [`Breaker::note`] or, of a probe, by
     /// [`Breaker::abandon`].
-    pub fn admit(&mut self, now: T) -> bool {
+    pub fn admit(&mut self, now: T) -> Option<Pass> {
         match self.open_until {
-            None => true,
+            None => Some(Pass::Usual),
             Some(until) if now >= until && !self.probing => {
                 self.probing = true;
-                true
+                Some(Pass::Probe)
             }
-            Some(_) => false,
+            Some(_) => None,
         }
     }
 
-    /// A call ended. `until` is when the circuit may be probed if this opens it; answers whether it opened or closed.
-    pub fn note(&mut self, is_failure: bool, until: T) -> Option<bool> {
-        if self.open_until.is_some() {
-            // Calls that were under way when the circuit opened say nothing about now; only a probe does.
-            if !self.probing {
-                return None;
-            }
-            self.probing = false;
-            if is_failure {
+    /// A call ended. `until` is when the circuit may be probed if this opens it; answers whether it opened (`true`) or
+    /// closed (`false`).
+    pub fn note(&mut self, pass: Pass, is_failure: bool, until: T) -> Option<bool> {
+        match (pass, self.open_until) {
+            (Pass::Probe, _) if is_failure => {
+                self.probing = false;
                 self.open_until = Some(until);
                 return None;
             }
-            *self = Self::default();
-            return Some(false);
+            (Pass::Probe, _) => {
+                *self = Self::default();
+                return Some(false);
+            }
+            // It was under way when the circuit opened, and says nothing about now.
+            (Pass::Usual, Some(_)) => return None,
+            (Pass::Usual, None) => {}
         }
         self.failures = ((self.failures << 1) | u32::from(is_failure)) & ((1 << LOOK_BACK) - 1);
         self.calls = (self.calls + 1).min(LOOK_BACK);
@@ -84,7 +95,7 @@ impl<T: Copy + Ord> Breaker<T> {
         Some(true)
     }
 
-    /// A call was given up without an answer: whatever it probed is still unknown.
+    /// A probe was given up without an answer; the next call may probe.
     pub fn abandon(&mut self) {
         self.probing = false;
     }
@@ -155,10 +166,10 @@ impl Circuit {
         is_trouble: impl FnOnce(&E) -> bool,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<Result<T, E>, Refused> {
-        let mut underway = match self.with(|breaker| (breaker.admit(Instant::now()), breaker.is_open())) {
-            (true, is_probe) => Underway(is_probe.then_some(self)),
-            (false, _) => return Err(self.refuse(Refused::Open)),
+        let Some(pass) = self.with(|breaker| breaker.admit(Instant::now())) else {
+            return Err(self.refuse(Refused::Open));
         };
+        let mut underway = Underway((pass == Pass::Probe).then_some(self));
         let turn = match self.turns.try_acquire() {
             Ok(turn) => turn,
             Err(_) => match tokio::time::timeout(self.settings.wait, self.turns.acquire()).await {
@@ -169,7 +180,7 @@ impl Circuit {
         let answer = call.await;
         drop(turn);
         underway.0 = None;
-        self.note(answer.as_ref().is_err_and(is_trouble));
+        self.note(pass, answer.as_ref().is_err_and(is_trouble));
         Ok(answer)
     }
 
@@ -179,9 +190,9 @@ impl Circuit {
         self.with(|breaker| breaker.is_open())
     }
 
-    fn note(&self, is_failure: bool) {
+    fn note(&self, pass: Pass, is_failure: bool) {
         let until = Instant::now() + self.settings.pause;
-        match self.with(|breaker| breaker.note(is_failure, until)) {
+        match self.with(|breaker| breaker.note(pass, is_failure, until)) {
             Some(true) => {
                 tracing::warn!(
                     circuit = self.name,
@@ -228,17 +239,16 @@ mod tests {
                 let was_open = breaker.open_until;
                 let admitted = breaker.admit(now);
                 match was_open {
-                    None => prop_assert!(admitted),
-                    Some(until) => prop_assert_eq!(admitted, now >= until),
+                    None => prop_assert_eq!(admitted, Some(Pass::Usual)),
+                    Some(until) => prop_assert_eq!(admitted, (now >= until).then_some(Pass::Probe)),
                 }
-                if !admitted {
-                    continue;
-                }
+                let Some(pass) = admitted else { continue };
                 if was_open.is_some() {
-                    prop_assert!(!breaker.admit(now), "one probe at a time");
+                    prop_assert_eq!(breaker.admit(now), None, "one probe at a time");
+                    prop_assert_eq!(breaker.note(Pass::Usual, false, now), None, "a call from before");
                     recent.clear();
                 }
-                let turned = breaker.note(fails, now + 2);
+                let turned = breaker.note(pass, fails, now + 2);
                 if was_open.is_some() {
                     prop_assert_eq!(turned, (!fails).then_some(false));
                 } else {
