@@ -47,8 +47,10 @@ impl Default for IntakeSettings {
 
 /// Pause after a read that brought nothing; it grows while nothing comes.
 const PAUSE_MIN: Duration = Duration::from_millis(25);
-/// Longest pause.
+/// Longest pause of a sale's first worker.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// Longest pause of the others, which are there for a crowd.
+const FURTHER_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest pause after an error.
 const ERROR_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often the catalog is asked for new sales.
@@ -88,12 +90,13 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
 
 async fn follow(app: Arc<App>, sale: SaleId, worker: usize, mut stop: watch::Receiver<bool>) {
     let consumer = format!("{}-{worker}", app.process_id);
+    let pause_max = if worker == 0 { PAUSE_MAX } else { FURTHER_PAUSE_MAX };
     let (mut pause, mut error_pause) = (PAUSE_MIN, PAUSE_MIN);
     while !*stop.borrow() {
         let wait = match take_batch_as(&app, &sale, &consumer).await {
             Ok(0) => {
                 error_pause = PAUSE_MIN;
-                pause = (pause * 5 / 4).min(PAUSE_MAX);
+                pause = (pause * 5 / 4).min(pause_max);
                 pause
             }
             Ok(_) => {
@@ -110,7 +113,7 @@ async fn follow(app: Arc<App>, sale: SaleId, worker: usize, mut stop: watch::Rec
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
             // A claim was won in this process, so its record is there already.
-            () = app.claimed.notified() => pause = PAUSE_MIN,
+            () = app.claimed.notified(), if worker == 0 => pause = PAUSE_MIN,
             () = tokio::time::sleep(wait) => {}
         }
     }

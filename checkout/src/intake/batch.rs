@@ -4,8 +4,9 @@
 use std::{ops::Range, time::Duration};
 
 use lockgate_shared::{
-    events::{Batch, Event, Poison},
+    events::{Batch, Event, EventKind, Poison},
     ids::SaleId,
+    limits::EVENT_BATCH_MAX,
     store::StoreError,
 };
 
@@ -17,28 +18,33 @@ const TRIES: u32 = 5;
 /// Pause after the first of them; it doubles.
 const TRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes one batch in and answers how many records it had. For whoever must see a sale's records as orders; the loop's
-/// own workers read under names of their own.
+/// Takes one batch in, as fast as it goes, and answers how many records it had: for whoever must see a sale's records as
+/// orders. The loop's own workers read under names of their own.
 ///
 /// # Errors
 /// The log or the store broke. What was placed is placed, and all of the batch comes again.
 pub async fn take_batch(app: &App, sale: &SaleId) -> Result<usize, StoreError> {
-    take_batch_as(app, sale, &format!("{}-drain", app.process_id)).await
+    let batch = app.events.read(sale, GROUP, &format!("{}-drain", app.process_id), EVENT_BATCH_MAX).await?;
+    take(app, sale, batch).await
 }
 
-/// Takes one batch in as `consumer` and answers how many records it had.
+/// Takes one batch in as `consumer`, at the pace that is set, and answers how many records it had.
 ///
 /// # Errors
 /// As [`take_batch`].
 pub async fn take_batch_as(app: &App, sale: &SaleId, consumer: &str) -> Result<usize, StoreError> {
     let batch = app.events.read(sale, GROUP, consumer, app.pace.batch()).await?;
+    let claims = batch.events.iter().filter(|event| event.kind == EventKind::Claimed).count();
+    app.pace.wait(claims).await;
+    take(app, sale, batch).await
+}
+
+async fn take(app: &App, sale: &SaleId, batch: Batch) -> Result<usize, StoreError> {
     let count = batch.events.len() + batch.poison.len();
     if count == 0 {
         return Ok(0);
     }
     let (records, dead) = sorted(app, sale, &batch);
-    let orders = records.intakes.iter().filter(|intake| matches!(intake, Intake::Claimed(_))).count();
-    app.pace.wait(orders).await;
     match app.store.place(sale, &records.intakes, &dead, app.clock.now()).await {
         Ok(placed) => app.placed(&placed),
         Err(error) => place_apart(app, sale, &records, &dead, error).await?,

@@ -333,6 +333,12 @@ macro_rules! scenarios {
                 super::$name(&sqlite(&dir)).await;
             })+
         }
+        mod behind_a_circuit {
+            use super::*;
+            $(#[tokio::test] async fn $name() {
+                super::$name(&Guarded::new(Arc::new(ModelStore::default()))).await;
+            })+
+        }
         #[tokio::test(flavor = "multi_thread")]
         async fn every_scenario_on_postgres() {
             let server = PrivatePostgres::start().await;

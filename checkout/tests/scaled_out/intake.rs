@@ -239,7 +239,7 @@ async fn m11_a_record_that_cannot_be_taken_in_is_put_aside_and_comes_back() {
     let odd = "ALTER TABLE orders ADD CONSTRAINT odd CHECK (email IS DISTINCT FROM 'odd@example.org')";
     client.batch_execute(odd).await.unwrap();
     m11_scenario(shop, async || {
-        client.batch_execute("ALTER TABLE orders DROP CONSTRAINT odd").await.unwrap()
+        client.batch_execute("ALTER TABLE orders DROP CONSTRAINT odd").await.unwrap();
     })
     .await;
     driver.abort();

@@ -10,7 +10,7 @@ use std::{
 
 use crate::support::{Ask, Backends, Plan, Shop, Wrap};
 use axum::{Router, body::Body};
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use lockgate_checkout::IntakeSettings;
 use lockgate_shared::testing::{PrivatePostgres, PrivateRedis, eventually};
 use serde_json::json;
@@ -122,6 +122,14 @@ async fn claims_are_answered_while_the_database_hangs_and_so_are_its_readers() {
 struct Wire {
     hangs: watch::Sender<bool>,
     claims: AtomicU64,
+    holds_read: AtomicU64,
+}
+
+impl Wire {
+    fn new() -> Arc<Self> {
+        let (claims, holds_read) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { hangs: watch::Sender::new(false), claims, holds_read })
+    }
 }
 
 fn over(wire: &Arc<Wire>) -> Wrap {
@@ -133,6 +141,9 @@ fn over(wire: &Arc<Wire>) -> Wrap {
                 if request.uri().path().ends_with("/claims") {
                     wire.claims.fetch_add(1, Ordering::SeqCst);
                 }
+                if request.method() == Method::GET && request.uri().path().contains("/claims/") {
+                    wire.holds_read.fetch_add(1, Ordering::SeqCst);
+                }
                 let _ = wire.hangs.subscribe().wait_for(|hangs| !hangs).await;
                 router.oneshot(request).await.map_err(|never| match never {})
             }
@@ -142,7 +153,7 @@ fn over(wire: &Arc<Wire>) -> Wrap {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_are_shown_and_paid_while_the_gate_hangs_and_claims_are_refused_at_once() {
-    let wire = Arc::new(Wire { hangs: watch::Sender::new(false), claims: AtomicU64::new(0) });
+    let wire = Wire::new();
     let Site { shop, .. } = &site(&plan(10_000), Some(over(&wire))).await;
     let (order, access) = shop.buy(0, "k", 1).await;
     shop.reaches(&order, &access, "awaiting_payment").await;
@@ -238,4 +249,20 @@ async fn m6_h3_a_due_hold_frees_nothing_while_the_gateway_cannot_be_asked() {
         "expired",
         "the page that was open takes no money any more"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h3_a_clock_that_is_set_forward_ends_no_order_before_its_hold_is_due() {
+    let wire = Wire::new();
+    let Site { shop, .. } = &site(&plan(10_000), Some(over(&wire))).await;
+    let (order, access) = shop.buy(1, "k", 1).await;
+    shop.reaches(&order, &access, "awaiting_payment").await;
+    // Holds fall due by the store's clock, which stays right.
+    shop.clock.advance_ms(660_000);
+    eventually("the settler asked the gate, again and again", 30, async || {
+        wire.holds_read.load(Ordering::SeqCst) >= 3
+    })
+    .await;
+    assert_eq!(shop.state(&order, &access).await, "awaiting_payment");
+    assert_eq!(shop.phone_books().await["held"], 1);
 }
