@@ -7,7 +7,8 @@
 //! | what each verb does | [`app`] (claim, order, pay, cancel, notify, callback), [`books`] |
 //! | the rules, pure | [`order`], [`payment`], [`refund`], [`claim`] |
 //! | how a token, an access key is checked | [`token`], `access` |
-//! | what is refused without asking the gate | [`stock_view`] |
+//! | what is refused without asking the gate | [`stock_view`], `intake::backlog` |
+//! | what keeps trouble with the gate or the store to itself | `gate`, [`store::Guarded`] |
 //! | from the gate's records to orders; from an order's decision to its end | [`intake`], [`settler`] |
 //! | a stock put together again from holds and orders: the rule, the loop | [`rebuild`], [`rebuilder`] |
 //! | where orders are kept | [`store`] |
@@ -21,6 +22,7 @@ mod access;
 pub mod app;
 pub mod books;
 pub mod claim;
+mod gate;
 pub mod gateways;
 mod http;
 pub mod intake;
@@ -47,6 +49,7 @@ pub use self::{
         simulated::{self, Simulated},
     },
     http::{operator_router, router},
+    intake::IntakeSettings,
     store::{
         Store,
         postgres::{ORDERS_POSTGRES, PostgresStore},
@@ -54,14 +57,19 @@ pub use self::{
     },
 };
 
-/// Runs every loop of checkout until `stop` is true: intake, settler, and the renewal of the stock view.
+/// Runs every loop of checkout until `stop` is true: intake and what belongs to it, settler, and the renewal of the
+/// stock view.
 pub async fn run(app: Arc<App>, stop: watch::Receiver<bool>) {
     let view = app.stock.run(&app.catalog, &app.gate, &*app.clock, stop.clone());
+    let backlog = app.backlog.run(&app, stop.clone());
+    let tend = intake::tend::run(Arc::clone(&app), stop.clone());
     tokio::join!(
         intake::run(Arc::clone(&app), stop.clone()),
         settler::run(Arc::clone(&app), stop.clone()),
         rebuilder::run(Arc::clone(&app), stop),
         view,
+        backlog,
+        tend
     );
 }
 

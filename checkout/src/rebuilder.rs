@@ -102,13 +102,15 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
-            () = app.gate.frozen().arrived() => {}
+            () = app.gate.direct().frozen().arrived() => {}
         }
-        let work =
-            stream::iter(app.gate.frozen().take()).for_each_concurrent(AT_ONCE, |(sale, generation)| {
+        let work = stream::iter(app.gate.direct().frozen().take()).for_each_concurrent(
+            AT_ONCE,
+            |(sale, generation)| {
                 let app = Arc::clone(&app);
                 async move { tend(&app, &sale, generation).await }
-            });
+            },
+        );
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             () = work => {}
@@ -121,12 +123,12 @@ async fn tend(app: &App, sale: &SaleId, generation: u64) {
         Ok(done) => {
             tracing::warn!(%sale, generation = done.generation, here = done.here, took_ms = done.took_ms,
             survived = done.survived, orders = done.orders, orders_made = done.orders_made,
-            holds_made = done.holds_made, "the stock of a frozen sale is rebuilt")
+            holds_made = done.holds_made, "the stock of a frozen sale is rebuilt");
         }
         Err(trouble) => {
             tracing::error!(%sale, %trouble, "the stock of a frozen sale cannot be rebuilt yet; it stays closed");
             tokio::time::sleep(PAUSE).await;
-            app.gate.frozen().note(sale, generation);
+            app.gate.direct().frozen().note(sale, generation);
         }
     }
 }
@@ -144,7 +146,7 @@ pub async fn recover(
     let started = Instant::now();
     let request = FreezeRequest { if_generation, why: why.to_owned() };
     for _ in 0..TRIES_MAX {
-        let freeze = match app.gate.freeze(sale, &request).await? {
+        let freeze = match app.gate.direct().freeze(sale, &request).await? {
             FreezeAnswer::Frozen(freeze) => freeze,
             FreezeAnswer::Rebuilt { generation } => return Ok(elsewhere(sale, generation, started)),
         };
@@ -219,7 +221,7 @@ async fn reopen(
 async fn surviving_holds(app: &App, sale: &SaleId) -> Result<(BTreeMap<ClaimId, Hold>, u64), Trouble> {
     let (mut holds, mut unreadable, mut after) = (BTreeMap::new(), 0, None);
     loop {
-        let page = app.gate.holds(sale, after.as_deref()).await?;
+        let page = app.gate.direct().holds(sale, after.as_deref()).await?;
         holds.extend(page.holds.into_iter().map(|hold| (hold.claim, hold)));
         unreadable += page.unreadable;
         after = page.next;
@@ -323,7 +325,7 @@ impl Upload<'_> {
             .chunks(LEDGER_PAGE_MAX)
             .map(|part| StageRequest { returned: part.to_vec(), ..blank() });
         for page in holds_pages.chain(accounts_pages).chain(returned_pages) {
-            if self.app.gate.stage(self.sale, &page).await? == StageAnswer::Stale {
+            if self.app.gate.direct().stage(self.sale, &page).await? == StageAnswer::Stale {
                 return Ok(ConcludeAnswer::Stale);
             }
         }
@@ -337,6 +339,6 @@ impl Upload<'_> {
             returned: ledger.returned.len() as u64,
             clock: ledger.clock,
         };
-        Ok(self.app.gate.conclude(self.sale, &request).await?)
+        Ok(self.app.gate.direct().conclude(self.sale, &request).await?)
     }
 }

@@ -133,6 +133,15 @@ pub(crate) fn of_order(refusal: Refusal) -> Problem {
     }
 }
 
+/// 503 `stock_unavailable`, because too many claims wait to become orders.
+pub(crate) fn orders_behind(retry_after_seconds: u32) -> Problem {
+    let detail =
+        "Orders are being written as fast as they can. Keep your place and try again with the same key.";
+    Problem::unavailable("stock_unavailable", detail)
+        .with("reason", "orders_behind")
+        .retry_after(retry_after_seconds)
+}
+
 /// 503 `order_not_ready`.
 pub(crate) fn order_not_ready() -> Problem {
     let detail = "Your units are held; the order is being written. Try again in a moment.";

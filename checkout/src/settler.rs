@@ -8,7 +8,7 @@ use std::{
 };
 
 use lockgate_shared::{
-    gate::{CommitAnswer, FreezeAnswer, FreezeRequest},
+    gate::{CommitAnswer, FreezeAnswer, FreezeRequest, HoldState},
     ids::ClaimId,
     problem::Problem,
 };
@@ -139,7 +139,8 @@ impl Settler {
 /// The store broke.
 pub async fn settle(app: &App, mut order: OrderRecord) -> Result<OrderRecord, Problem> {
     let now = app.clock.now();
-    if order.state == OrderState::AwaitingPayment && order.ending.is_none() && order.hold_expires_at < now {
+    let waits = order.state == OrderState::AwaitingPayment && order.ending.is_none();
+    if waits && order.hold_expires_at < now && is_due_at_the_gate(app, &order).await {
         order = app.decide(&order, &OrderEvent::Expire).await?;
     }
     for _ in 0..ROUNDS_MAX {
@@ -161,6 +162,19 @@ pub async fn settle(app: &App, mut order: OrderRecord) -> Result<OrderRecord, Pr
         }
     }
     Ok(order)
+}
+
+/// Whether the gate, too, says that the hold is due. Holds fall due by the store's clock; by ours alone, which may have
+/// been set forward, no order ends.
+async fn is_due_at_the_gate(app: &App, order: &OrderRecord) -> bool {
+    match app.gate.hold(&order.sale, order.id).await {
+        Ok(Some(hold)) => hold.state != HoldState::Held,
+        Ok(None) => true,
+        Err(error) => {
+            tracing::debug!(order = %order.id, %error, "an overdue order ends once the gate can be asked");
+            false
+        }
+    }
 }
 
 /// Takes one step and answers what it tells the order.
@@ -203,9 +217,9 @@ async fn freeze_forgetful(app: &App, order: &OrderRecord) -> Result<(), String> 
         if_generation: None,
         why: format!("the store does not know the paid claim {}", order.id),
     };
-    let answer = app.gate.freeze(&order.sale, &request).await.map_err(|error| error.to_string())?;
+    let answer = app.gate.direct().freeze(&order.sale, &request).await.map_err(|error| error.to_string())?;
     if let FreezeAnswer::Frozen(freeze) = answer {
-        app.gate.frozen().note(&order.sale, freeze.generation);
+        app.gate.direct().frozen().note(&order.sale, freeze.generation);
     }
     Ok(())
 }

@@ -14,10 +14,12 @@ use futures::{StreamExt as _, stream};
 use lockgate_shared::{
     catalog::{Catalog, StoredSale},
     clock::{Clock, Timestamp},
-    gate::{GateClient, StockSnapshot},
+    gate::StockSnapshot,
     ids::{AccountHash, ItemId, SaleId},
 };
 use tokio::{sync::watch, time::MissedTickBehavior};
+
+use crate::gate::Gate;
 
 /// How often the picture is renewed.
 const REFRESH_EVERY: Duration = Duration::from_millis(250);
@@ -119,10 +121,10 @@ impl StockView {
     }
 
     /// Renews the pictures of open sales until `stop`.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         catalog: &Catalog,
-        gate: &GateClient,
+        gate: &Gate,
         clock: &dyn Clock,
         mut stop: watch::Receiver<bool>,
     ) {

@@ -19,7 +19,7 @@ use lockgate_checkout::{
     SqliteStore, Store,
     order::{Decision, Intake, OrderEvent, OrderRecord},
     payment::{Notice, PaymentId},
-    store::{DeadLetter, ItemBooks, Notified, Placed},
+    store::{DeadLetter, DeadLetters, ItemBooks, Notified, Placed},
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -141,6 +141,14 @@ impl Store for Switched {
     async fn books(&self, sale: &SaleId) -> Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
         self.check("books")?;
         self.store.books(sale).await
+    }
+    async fn dead_letters(&self, sale: &SaleId) -> Result<DeadLetters, StoreError> {
+        self.check("dead_letters")?;
+        self.store.dead_letters(sale).await
+    }
+    async fn clear(&self, sale: &SaleId, event: &str) -> Result<(), StoreError> {
+        self.check("clear")?;
+        self.store.clear(sale, event).await
     }
     async fn ping(&self) -> Result<(), StoreError> {
         self.check("ping")?;

@@ -18,7 +18,7 @@ use lockgate_shared::{
 use lockgate_stock_gate::RedisStore;
 use redis::cmd;
 use serde_json::Value;
-use support::{Ask, OPERATOR_KEY, Plan, Shop};
+use support::{Ask, Backends, OPERATOR_KEY, Plan, Shop};
 use uuid::Uuid;
 
 struct Scene {
@@ -33,7 +33,8 @@ async fn shop(dir: &Path, link: &RedisLink, plan: &Plan) -> Shop {
     let stock = Arc::new(RedisStore::new(link.clone()));
     let events: Arc<dyn EventLog> = Arc::new(RedisEventLog::new(link.clone()));
     let orders = Arc::new(SqliteStore::new(db));
-    let shop = Shop::over(dir, plan, support::clock(), (stock, events), orders, None).await;
+    let backends = Backends { stock, events, orders };
+    let shop = Shop::over(dir, plan, support::clock(), backends, None).await;
     let opened = |sale: &mut StoredSale| {
         sale.controls.stock_opened_at.get_or_insert(sale.created_at);
     };

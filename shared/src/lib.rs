@@ -9,7 +9,7 @@
 //! | where credentials travel in a request; the token of one | [`credentials`], [`operator`], [`admission_check`] |
 //! | work that whoever enters must do | [`proof_of_work`] |
 //! | what the gate is asked and answers; what it records | [`gate`], [`events`] |
-//! | calls between services | [`service_call`] |
+//! | calls between services; what keeps a dependency's trouble to itself | [`service_call`], [`circuit`] |
 //! | prices and times in words | [`wording`] |
 //! | errors as HTTP says them | [`problem`] |
 //! | reading requests, choosing page or JSON, the listener | [`request`], [`negotiate`], [`edge`] |
@@ -20,6 +20,7 @@ pub mod admission_check;
 pub mod admission_token;
 pub mod allowlist;
 pub mod catalog;
+pub mod circuit;
 pub mod clock;
 pub mod credentials;
 pub mod edge;

@@ -106,6 +106,18 @@ pub const WRITE_BATCH_MAX: usize = 256;
 pub const WRITE_QUEUE_MAX: usize = 8_192;
 /// Most events one intake batch carries.
 pub const EVENT_BATCH_MAX: usize = 256;
+/// Events of a sale that are kept although every group has done with them: whoever rebuilds a store may need them.
+pub const EVENTS_KEPT: u64 = 4_096;
+/// Events not yet orders above which claims are refused, without a setting.
+pub const BACKLOG_DEFAULT: u64 = 20_000;
+/// The same, at most.
+pub const BACKLOG_MAX_EVENTS: u64 = 10_000_000;
+/// Most workers of one process that take one sale's events in.
+pub const INTAKE_WORKERS_MAX: usize = 16;
+/// Most calls of the gate under way at a time, for each sale and kind of call.
+pub const GATE_CALLS_MAX: usize = 1_024;
+/// Most calls of the orders' store under way at a time for shoppers and gateways.
+pub const ORDER_CALLS_MAX: usize = 512;
 /// Most due holds one sweep marks.
 pub const SWEEP_BATCH_MAX: usize = 256;
 /// Most holds that travel in one page when a stock is rebuilt.
@@ -150,6 +162,9 @@ const _: () = assert!(IN_FLIGHT_MAX < WRITE_QUEUE_MAX, "work is shed before a st
 const _: () = assert!(STORE_BATCH_MAX <= STORE_QUEUE_MAX && IN_FLIGHT_MAX < STORE_QUEUE_MAX);
 const _: () =
     assert!(REPLICATION_WAIT_MS < STORE_CALL_MS_MAX, "WAIT answers before its pipeline is given up");
+const _: () = assert!(GATE_CALLS_MAX < WRITE_QUEUE_MAX && ORDER_CALLS_MAX < WRITE_QUEUE_MAX);
+const _: () = assert!((EVENT_BATCH_MAX * INTAKE_WORKERS_MAX) as u64 <= BACKLOG_DEFAULT);
+const _: () = assert!(BACKLOG_DEFAULT <= BACKLOG_MAX_EVENTS);
 const _: () = assert!(STORE_CALL_MS_MAX < REQUEST_SECONDS_MAX * 1_000);
 const _: () = assert!(ENTRY_KEY_BYTES_MIN < IDEMPOTENCY_KEY_BYTES_MAX);
 const _: () = assert!(EMAIL_BYTES_MAX + MESSAGE_BYTES_MAX < BODY_BYTES_MAX);

@@ -217,7 +217,8 @@ async fn answers(child: &mut Child, port: u16) -> bool {
 
 /// A PostgreSQL cluster of this test's own, ended with it.
 pub struct PrivatePostgres {
-    _server: Server,
+    server: Server,
+    port: u16,
     url: String,
 }
 
@@ -225,45 +226,62 @@ impl PrivatePostgres {
     /// Makes a cluster and starts it. PostgreSQL refuses to run as root, so root hands it to the user `postgres`.
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+        let is_root = is_root();
         if is_root {
             let owned = Command::new("chown").arg("postgres").arg(dir.path()).status().unwrap();
             assert!(owned.success(), "the user postgres must exist: run deploy/test");
         }
-        let data = dir.path().join("data");
         let made = postgres_command("initdb", is_root)
             .args(["--username=lockgate", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"])
-            .arg(&data)
+            .arg(dir.path().join("data"))
             .stdout(Stdio::null())
             .status()
             .unwrap();
         assert!(made.success(), "initdb failed");
         let port = free_port();
-        let child = postgres_command("postgres", is_root)
-            .arg("-D")
-            .arg(&data)
-            .args([
-                "-p",
-                &port.to_string(),
-                "-c",
-                "listen_addresses=127.0.0.1",
-                "-c",
-                "max_connections=200",
-                "-k",
-            ])
-            .arg(dir.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = postgres_at(dir.path(), port);
         let url = format!("postgres://lockgate@127.0.0.1:{port}/postgres");
-        let server = Server { child, dir };
+        let postgres = Self { server: Server { child, dir }, port, url };
+        postgres.answers().await;
+        postgres
+    }
+
+    async fn answers(&self) {
         let started = Instant::now();
-        while tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_err() {
+        while tokio_postgres::connect(&self.url, tokio_postgres::NoTls).await.is_err() {
             assert!(started.elapsed() < Duration::from_secs(20), "postgres did not start");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Self { _server: server, url }
+    }
+
+    /// Ends it at once, without a shutdown; its data stay.
+    pub fn stop(&mut self) {
+        signal("QUIT", &[self.server.child.id()]);
+        self.server.child.wait().unwrap();
+    }
+
+    /// Starts it again after [`PrivatePostgres::stop`], at the same address with the same data.
+    pub async fn start_again(&mut self) {
+        self.server.child = postgres_at(self.server.dir.path(), self.port);
+        self.answers().await;
+    }
+
+    /// Freezes it with everything that serves a connection: it takes calls and does not answer.
+    pub fn freeze(&self) {
+        signal("STOP", &self.processes());
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        signal("CONT", &self.processes());
+    }
+
+    /// The server and its children.
+    fn processes(&self) -> Vec<u32> {
+        let server = self.server.child.id();
+        let children = format!("/proc/{server}/task/{server}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        std::iter::once(server).chain(children.split_whitespace().map(|pid| pid.parse().unwrap())).collect()
     }
 
     /// Its URL.
@@ -281,6 +299,37 @@ impl PrivatePostgres {
         driver.await.unwrap().unwrap();
         format!("{}?options=-c%20search_path%3D{name}", self.url)
     }
+}
+
+/// Sends a signal to processes that the test started.
+fn signal(name: &str, pids: &[u32]) {
+    let sent =
+        Command::new("kill").arg(format!("-{name}")).args(pids.iter().map(u32::to_string)).status().unwrap();
+    assert!(sent.success(), "SIG{name} could not be sent");
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+fn postgres_at(dir: &Path, port: u16) -> Child {
+    postgres_command("postgres", is_root())
+        .arg("-D")
+        .arg(dir.join("data"))
+        .args([
+            "-p",
+            &port.to_string(),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "max_connections=200",
+            "-k",
+        ])
+        .arg(dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 fn postgres_command(program: &str, is_root: bool) -> Command {

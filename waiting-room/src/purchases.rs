@@ -9,8 +9,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use lockgate_shared::{
     catalog::StoredSale,
     clock::Timestamp,
-    events::{Batch, EventKind},
+    events::{Batch, EventKind, WAITING_ROOM_GROUP},
     ids::{AccountHash, SaleId},
+    limits::EVENT_BATCH_MAX,
     store::StoreError,
 };
 use tokio::time::sleep;
@@ -22,7 +23,7 @@ use crate::{
 };
 
 /// The group under which the waiting room reads the event log.
-pub const GROUP: &str = "waiting-room";
+pub const GROUP: &str = WAITING_ROOM_GROUP;
 /// Pause after a read that brought nothing: a place that is freed counts with the admitter's next step.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The same for a sale that admits nobody.
@@ -66,7 +67,7 @@ fn is_open(app: &App, sale: &Arc<StoredSale>) -> bool {
 /// Takes one batch in and answers how many events it had.
 async fn take_batch(app: &App, sale: &StoredSale) -> Result<usize, StoreError> {
     let id = &sale.definition.id;
-    let batch = app.parts.events.read(id, GROUP, &app.parts.process_id).await?;
+    let batch = app.parts.events.read(id, GROUP, &app.parts.process_id, EVENT_BATCH_MAX).await?;
     let ids: Vec<String> = batch
         .events
         .iter()

@@ -52,6 +52,10 @@ impl App {
             count_claim("sold_out_early");
             return Err(refusals::sold_out(sold_out.may_return));
         }
+        if let Some(seconds) = self.backlog.refuses(&definition.id) {
+            count_claim("orders_behind");
+            return Err(refusals::orders_behind(seconds));
+        }
         let amount = item.price.checked_mul(i64::from(wish.quantity)).ok_or_else(Problem::internal)?;
         let fingerprint = wish.fingerprint();
         let memo = Memo {
@@ -75,6 +79,9 @@ impl App {
         match self.gate.claim(&definition.id, &request).await? {
             ClaimAnswer::Held { hold, replayed } => {
                 count_claim(if replayed { "replayed" } else { "held" });
+                if !replayed {
+                    self.backlog.won(&definition.id);
+                }
                 self.won(&definition.id, hold, &fingerprint)
             }
             refused => {

@@ -1,14 +1,15 @@
 //! Checkout's verbs: claim, order, pay, cancel, notify, callback, books.
 //!
 //! - here: the parts, what a request may see, and reading an order;
-//! - `claim`, `pay` (and cancel), `notices` (webhooks and the buyer's return).
+//! - `claim`, `pay` (and cancel), `notices` (webhooks and the buyer's return), `letters` (dead ones).
 
 mod claim;
+mod letters;
 mod notices;
 mod pay;
 mod restock;
 
-pub use self::{claim::Claimed, pay::Cancelled};
+pub use self::{claim::Claimed, letters::Retried, pay::Cancelled};
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,10 +30,12 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     access::OrderAccess,
     claim::placement_of_hold,
+    gate::Gate,
     gateways::Gateway,
+    intake::{IntakeSettings, backlog::BacklogView, pace::Pace},
     order::{Anomaly, OrderEvent, OrderRecord, Placement, Verdict},
     stock_view::StockView,
-    store::{Placed, Store},
+    store::{Guarded, Placed, Store},
 };
 
 /// Longest a reader waits for an order whose claim was won a moment ago.
@@ -68,7 +71,7 @@ pub struct AppParts {
 pub struct App {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) gate: GateClient,
+    pub(crate) gate: Gate,
     pub(crate) events: Arc<dyn EventLog>,
     pub(crate) gateway: Arc<dyn Gateway>,
     pub(crate) ring: Arc<KeyRing>,
@@ -78,6 +81,9 @@ pub struct App {
     pub(crate) process_id: String,
     pub(crate) access: OrderAccess,
     pub(crate) stock: StockView,
+    pub(crate) intake: IntakeSettings,
+    pub(crate) backlog: BacklogView,
+    pub(crate) pace: Pace,
     pub(crate) accounts: Arc<AccountLimit>,
     /// Orders were taken in.
     pub(crate) arrivals: Notify,
@@ -125,11 +131,18 @@ impl App {
     /// The same, holding each account to `accounts`, which others may share.
     #[must_use]
     pub fn with_account_limit(parts: AppParts, accounts: Arc<AccountLimit>) -> Arc<Self> {
+        Self::with_settings(parts, accounts, IntakeSettings::default())
+    }
+
+    /// The same, taking the gate's records in as `intake` says.
+    #[must_use]
+    pub fn with_settings(parts: AppParts, accounts: Arc<AccountLimit>, intake: IntakeSettings) -> Arc<Self> {
+        let pace = intake.pace_per_second;
         Arc::new(Self {
             access: OrderAccess::new(Arc::clone(&parts.ring)),
             catalog: parts.catalog,
-            store: parts.store,
-            gate: parts.gate,
+            store: Arc::new(Guarded::new(parts.store)),
+            gate: Gate::new(parts.gate),
             events: parts.events,
             gateway: parts.gateway,
             ring: parts.ring,
@@ -138,6 +151,9 @@ impl App {
             operator_keys: parts.operator_keys,
             process_id: parts.process_id,
             stock: StockView::default(),
+            intake,
+            backlog: BacklogView::new(intake.backlog_max, pace.map(|pace| pace.get().into())),
+            pace: Pace::new(pace),
             accounts,
             arrivals: Notify::new(),
             claimed: Notify::new(),
@@ -156,7 +172,11 @@ impl App {
         if let Some(order) = self.store.order(id).await? {
             return seen(order, grant);
         }
-        let claim = self.claim_of(id, grant).await?;
+        let claim = match self.claim_of(id, grant).await {
+            // Its buyer, without a doubt: what the gate would say is only a better answer.
+            Err(_) if grant.has_access_key => None,
+            other => other?,
+        };
         if claim.is_none() && !grant.has_access_key {
             return Err(no_such_order());
         }

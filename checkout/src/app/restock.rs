@@ -29,7 +29,7 @@ impl App {
         let id = key.map_or_else(|| Uuid::new_v8(rand::rng().random()), |key| change_id(sale, key));
         let request = RestockRequest { id, item, change };
         request.check()?;
-        let answer = self.gate.restock(sale, &request).await?;
+        let answer = self.gate.direct().restock(sale, &request).await?;
         let RestockAnswer::Changed { counts, .. } = answer else {
             return Err(refusals::of_restock(&answer, change));
         };

@@ -3,6 +3,7 @@
 mod callback;
 mod checkout;
 mod credentials;
+mod letters;
 mod operator;
 mod orders;
 pub(crate) mod page;
@@ -35,5 +36,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/books", get(operator::books))
         .route("/operator/v1/sales/{sale}/stock", post(operator::restock))
         .route("/operator/v1/sales/{sale}/recover", post(operator::recover))
+        .route("/operator/v1/sales/{sale}/dead-letters", get(letters::list))
+        .route("/operator/v1/sales/{sale}/dead-letters/retry", post(letters::retry))
         .with_state(app)
 }

@@ -204,13 +204,58 @@ async fn h3_an_end_that_comes_before_its_claim_is_a_tombstone(store: &dyn Store)
     assert!(claimed(store, 2, &[4]).await.anomalies.is_empty(), "it owns nothing");
 }
 
-async fn m11_dead_letters_are_kept_and_the_rest_flows(store: &dyn Store) {
-    let dead = [DeadLetter { event: "9-0".into(), problem: "field 'kind' is unknown".into() }];
+fn letter(event: &str, found_at: Timestamp) -> DeadLetter {
+    let (problem, record) = ("field 'kind' is unknown".into(), r#"{"kind":"odd"}"#.into());
+    DeadLetter { event: event.into(), problem, record, found_at }
+}
+
+async fn m11_dead_letters_are_kept_until_they_are_cleared_and_the_rest_flows(store: &dyn Store) {
+    let dead = [letter("9-0", now()), letter("10-0", now())];
     let batch = [Intake::Claimed(claim(1, &[4]))];
     for _ in 0..2 {
         store.place(&sale(), &batch, &dead, now()).await.unwrap();
     }
     assert!(store.order(order_id(1)).await.unwrap().is_some());
+    let found = store.dead_letters(&sale()).await.unwrap();
+    assert_eq!(found, DeadLetters { total: 2, letters: vec![dead[1].clone(), dead[0].clone()] });
+    assert_eq!(store.dead_letters(&"other".parse().unwrap()).await.unwrap(), DeadLetters::default());
+    // Tried again without success: it goes to the end of the list.
+    let again = DeadLetter { problem: "still".into(), ..letter("10-0", now().plus_seconds(1)) };
+    store.place(&sale(), &[], std::slice::from_ref(&again), now()).await.unwrap();
+    assert_eq!(store.dead_letters(&sale()).await.unwrap().letters, [dead[0].clone(), again.clone()]);
+    for _ in 0..2 {
+        store.clear(&sale(), "9-0").await.unwrap();
+    }
+    assert_eq!(store.dead_letters(&sale()).await.unwrap(), DeadLetters { total: 1, letters: vec![again] });
+}
+
+async fn a_batch_is_taken_in_one_record_after_the_other(store: &dyn Store) {
+    // Notifications wait for two of the orders, one of them for an attempt that the other makes.
+    for (event, payment, order) in [("e1", 7, 1), ("e2", 7, 3), ("e3", 8, 3)] {
+        let news = notice(payment, Some(order), Outcome::Paid(price()));
+        store.notify("g", event, &news, now()).await.unwrap();
+    }
+    let batch = [
+        Intake::Claimed(claim(1, &[1, 2])),
+        Intake::Claimed(claim(2, &[2])),
+        Intake::Claimed(claim(3, &[3])),
+        Intake::Claimed(claim(4, &[4])),
+        Intake::Expiring(claim(4, &[4])),
+        Intake::Claimed(claim(5, &[4])),
+        Intake::Released(claim(6, &[6])),
+    ];
+    let placed = place(store, &batch).await;
+    assert_eq!(placed.changed.len(), 7);
+    let kinds: Vec<_> = placed.anomalies.iter().map(|(id, anomaly)| (*id, anomaly.kind)).collect();
+    assert_eq!(kinds, [(order_id(2), "unit_taken")]);
+    let states = async |n| order(store, n).await.state;
+    assert_eq!(states(1).await, OrderState::Paid);
+    assert_eq!(states(2).await, OrderState::Cancelled);
+    assert_eq!(states(3).await, OrderState::Paid, "its own attempt was paid");
+    assert_eq!((states(4).await, states(5).await), (OrderState::Expired, OrderState::AwaitingPayment));
+    assert_eq!(states(6).await, OrderState::Expired);
+    assert_eq!(place(store, &batch).await.anomalies, [], "once more changes no owner");
+    assert_eq!(states(5).await, OrderState::AwaitingPayment);
 }
 
 async fn unsettled_orders_come_by_pages_and_overdue_ones_with_them(store: &dyn Store) {
@@ -315,6 +360,12 @@ macro_rules! scenarios {
                 super::$name(&sqlite(&dir)).await;
             })+
         }
+        mod behind_a_circuit {
+            use super::*;
+            $(#[tokio::test] async fn $name() {
+                super::$name(&Guarded::new(Arc::new(ModelStore::default()))).await;
+            })+
+        }
         #[tokio::test(flavor = "multi_thread")]
         async fn every_scenario_on_postgres() {
             let server = PrivatePostgres::start().await;
@@ -347,7 +398,8 @@ scenarios!(
     m13_a_unit_has_one_live_owner,
     an_order_ends_when_its_hold_does,
     h3_an_end_that_comes_before_its_claim_is_a_tombstone,
-    m11_dead_letters_are_kept_and_the_rest_flows,
+    m11_dead_letters_are_kept_until_they_are_cleared_and_the_rest_flows,
+    a_batch_is_taken_in_one_record_after_the_other,
     unsettled_orders_come_by_pages_and_overdue_ones_with_them,
     books_count_by_item_and_state,
     orders_of_a_sale_come_by_pages,

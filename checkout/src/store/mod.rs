@@ -1,12 +1,17 @@
 //! Where orders are kept.
 //!
 //! A verb loads the order, lets the pure rule decide ([`crate::order`]), writes what changed and commits, in one
-//! transaction. Back ends: [`sqlite`], [`postgres`], and [`model`], which the others answer like.
+//! transaction. Back ends: [`sqlite`], [`postgres`], and [`model`], which the others answer like. [`Guarded`] puts any of them
+//! behind a circuit breaker.
 
+mod guarded;
+mod ledger;
 pub mod model;
 pub mod postgres;
 mod rows;
 pub mod sqlite;
+
+pub use self::guarded::Guarded;
 
 #[cfg(test)]
 mod conformance;
@@ -34,6 +39,9 @@ pub const ORDERS_PAGE_MAX: usize = 1_000;
 /// An order nobody ended although its hold fell due this long ago counts as unsettled: the gate's word was lost.
 pub const OVERDUE_SECONDS: u64 = 30;
 
+/// Most dead letters one call of [`Store::dead_letters`] answers.
+pub const DEAD_LETTERS_MAX: usize = 1_000;
+
 /// A gate's record that no order can be made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
@@ -41,6 +49,19 @@ pub struct DeadLetter {
     pub event: String,
     /// What is wrong with it.
     pub problem: String,
+    /// The record itself, as [`lockgate_shared::events::Event::record`] writes it.
+    pub record: String,
+    /// When it was last tried.
+    pub found_at: Timestamp,
+}
+
+/// The dead letters of a sale.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadLetters {
+    /// How many there are.
+    pub total: u64,
+    /// The first [`DEAD_LETTERS_MAX`] of them, the longest untried first.
+    pub letters: Vec<DeadLetter>,
 }
 
 /// What a batch of the gate's records came to.
@@ -89,7 +110,8 @@ impl ItemBooks {
 /// Keeps orders, their payments and what was notified.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Makes orders of what the gate recorded, all or none of the batch; `dead` is written down with it.
+    /// Makes orders of what the gate recorded, all or none of the batch; `dead` is written down with it, over what
+    /// was known of the same record.
     /// Notifications that were parked for an order are applied as soon as it is there.
     ///
     /// # Errors
@@ -155,6 +177,18 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The store broke.
     async fn books(&self, sale: &SaleId) -> Result<BTreeMap<ItemId, ItemBooks>, StoreError>;
+
+    /// The records of a sale that no order could be made of.
+    ///
+    /// # Errors
+    /// The store broke.
+    async fn dead_letters(&self, sale: &SaleId) -> Result<DeadLetters, StoreError>;
+
+    /// Strikes a dead letter whose record was taken in after all.
+    ///
+    /// # Errors
+    /// The store broke; repeating the call is safe.
+    async fn clear(&self, sale: &SaleId, event: &str) -> Result<(), StoreError>;
 
     /// Whether the store answers.
     ///

@@ -13,10 +13,11 @@ use lockgate_shared::{
 };
 
 use super::{
-    DeadLetter, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
+    DEAD_LETTERS_MAX, DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed,
+    Store, UNSETTLED_MAX, ledger::Ledger,
 };
 use crate::{
-    order::{self, Anomaly, Decision, Intake, OrderEvent, OrderRecord, OrderState},
+    order::{Decision, Intake, OrderEvent, OrderRecord, OrderState},
     payment::{Notice, PaymentId},
 };
 
@@ -26,45 +27,9 @@ pub struct ModelStore(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    orders: BTreeMap<ClaimId, OrderRecord>,
-    owners: BTreeMap<(SaleId, ItemId, u32), ClaimId>,
-    payments: BTreeMap<PaymentId, ClaimId>,
+    ledger: Ledger,
     notified: BTreeSet<(String, String)>,
-    /// By when, from which gateway and under which id they came: the order in which they are applied.
-    parked: BTreeMap<(Timestamp, String, String), Notice>,
-    dead: BTreeMap<(SaleId, String), String>,
-}
-
-impl State {
-    /// Writes an order, with ownership of its units; answers it as written.
-    fn save(&mut self, mut after: OrderRecord, anomalies: &mut Vec<(ClaimId, Anomaly)>) -> OrderRecord {
-        let key = |unit: &u32| (after.sale.clone(), after.item.clone(), *unit);
-        let taken = |unit: &u32| self.owners.get(&key(unit)).is_some_and(|owner| *owner != after.id);
-        if after.owns_units() && after.units.iter().any(taken) {
-            let (disputed, anomaly) = order::dispute(&after);
-            anomalies.push((after.id, anomaly));
-            after = disputed;
-        }
-        for unit in &after.units {
-            let key = (after.sale.clone(), after.item.clone(), *unit);
-            if after.owns_units() {
-                self.owners.insert(key, after.id);
-            } else if self.owners.get(&key) == Some(&after.id) {
-                self.owners.remove(&key);
-            }
-        }
-        for payment in &after.payments {
-            self.payments.insert(payment.id, after.id);
-        }
-        self.orders.insert(after.id, after.clone());
-        after
-    }
-
-    fn decide(&mut self, id: ClaimId, event: &OrderEvent, now: Timestamp) -> Option<Decision> {
-        let decision = order::decide(self.orders.get(&id)?, event, now);
-        self.save(decision.after.clone(), &mut Vec::new());
-        Some(decision)
-    }
+    dead: BTreeMap<(SaleId, String), DeadLetter>,
 }
 
 impl ModelStore {
@@ -83,37 +48,10 @@ impl Store for ModelStore {
         now: Timestamp,
     ) -> Result<Placed, StoreError> {
         Ok(self.with(|state| {
-            let mut placed = Placed::default();
-            let mut anomalies_of_parked = Vec::new();
             for letter in dead {
-                state
-                    .dead
-                    .entry((sale.clone(), letter.event.clone()))
-                    .or_insert_with(|| letter.problem.clone());
+                state.dead.insert((sale.clone(), letter.event.clone()), letter.clone());
             }
-            for intake in batch {
-                let id = intake.placement().order;
-                let Some(after) = order::place(state.orders.get(&id), intake) else {
-                    continue;
-                };
-                let mut after = state.save(after, &mut placed.anomalies);
-                for (_, notice) in
-                    state.parked.extract_if(.., |_, notice| notice.order == Some(id)).collect::<Vec<_>>()
-                {
-                    let owner = state.payments.get(&notice.payment).copied().unwrap_or(id);
-                    let Some(decision) = state.decide(owner, &OrderEvent::Notified(notice), now) else {
-                        continue;
-                    };
-                    let found = decision.anomalies.into_iter();
-                    anomalies_of_parked.extend(found.map(|anomaly| (owner, anomaly)));
-                    if owner == id {
-                        after = decision.after;
-                    }
-                }
-                placed.changed.push(after);
-            }
-            placed.anomalies.extend(anomalies_of_parked);
-            placed
+            state.ledger.place(batch, now)
         }))
     }
 
@@ -123,7 +61,7 @@ impl Store for ModelStore {
         event: &OrderEvent,
         now: Timestamp,
     ) -> Result<Option<Decision>, StoreError> {
-        Ok(self.with(|state| state.decide(order, event, now)))
+        Ok(self.with(|state| state.ledger.decide(order, event, now)))
     }
 
     async fn notify(
@@ -137,13 +75,14 @@ impl Store for ModelStore {
             if !state.notified.insert((gateway.to_owned(), event.to_owned())) {
                 return Notified::Duplicate;
             }
-            let owner = state.payments.get(&notice.payment).copied().or(notice.order);
-            let applied = owner.and_then(|id| state.decide(id, &OrderEvent::Notified(notice.clone()), now));
+            let owner = state.ledger.payments.get(&notice.payment).copied().or(notice.order);
+            let applied =
+                owner.and_then(|id| state.ledger.decide(id, &OrderEvent::Notified(notice.clone()), now));
             match applied {
                 Some(decision) => Notified::Applied(Box::new(decision)),
                 None => {
                     let place = (now, gateway.to_owned(), event.to_owned());
-                    state.parked.insert(place, notice.clone());
+                    state.ledger.parked.insert(place, notice.clone());
                     Notified::Parked
                 }
             }
@@ -151,11 +90,11 @@ impl Store for ModelStore {
     }
 
     async fn order(&self, order: ClaimId) -> Result<Option<OrderRecord>, StoreError> {
-        Ok(self.with(|state| state.orders.get(&order).cloned()))
+        Ok(self.with(|state| state.ledger.orders.get(&order).cloned()))
     }
 
     async fn order_of(&self, payment: PaymentId) -> Result<Option<ClaimId>, StoreError> {
-        Ok(self.with(|state| state.payments.get(&payment).copied()))
+        Ok(self.with(|state| state.ledger.payments.get(&payment).copied()))
     }
 
     async fn unsettled(
@@ -166,6 +105,7 @@ impl Store for ModelStore {
         let overdue = now.minus_seconds(OVERDUE_SECONDS);
         Ok(self.with(|state| {
             state
+                .ledger
                 .orders
                 .values()
                 .filter(|order| after.is_none_or(|after| order.id > after))
@@ -181,7 +121,7 @@ impl Store for ModelStore {
 
     async fn orders(&self, sale: &SaleId, after: Option<ClaimId>) -> Result<Vec<OrderRecord>, StoreError> {
         Ok(self.with(|state| {
-            let own = state.orders.values().filter(|order| order.sale == *sale);
+            let own = state.ledger.orders.values().filter(|order| order.sale == *sale);
             own.filter(|order| after.is_none_or(|after| order.id > after))
                 .take(ORDERS_PAGE_MAX)
                 .cloned()
@@ -192,12 +132,32 @@ impl Store for ModelStore {
     async fn books(&self, sale: &SaleId) -> Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
         Ok(self.with(|state| {
             let mut books: BTreeMap<ItemId, ItemBooks> = BTreeMap::new();
-            for order in state.orders.values().filter(|order| order.sale == *sale) {
+            for order in state.ledger.orders.values().filter(|order| order.sale == *sale) {
                 let units = order.units.len() as u64;
                 books.entry(order.item.clone()).or_default().count(order.state, order.gate, 1, units);
             }
             books
         }))
+    }
+
+    async fn dead_letters(&self, sale: &SaleId) -> Result<DeadLetters, StoreError> {
+        Ok(self.with(|state| {
+            let mut letters: Vec<DeadLetter> = state
+                .dead
+                .iter()
+                .filter(|((of, _), _)| of == sale)
+                .map(|(_, letter)| letter.clone())
+                .collect();
+            letters.sort_by(|a, b| (a.found_at, &a.event).cmp(&(b.found_at, &b.event)));
+            let total = letters.len() as u64;
+            letters.truncate(DEAD_LETTERS_MAX);
+            DeadLetters { total, letters }
+        }))
+    }
+
+    async fn clear(&self, sale: &SaleId, event: &str) -> Result<(), StoreError> {
+        self.with(|state| state.dead.remove(&(sale.clone(), event.to_owned())));
+        Ok(())
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -14,11 +14,16 @@ use crate::{
 };
 
 /// The tables in SQLite.
-pub(crate) const SQLITE: &[Migration] = &[Migration { version: 1, sql: include_str!("orders_sqlite.sql") }];
+pub(crate) const SQLITE: &[Migration] = &[
+    Migration { version: 1, sql: include_str!("orders_sqlite.sql") },
+    Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record TEXT NOT NULL DEFAULT '';" },
+];
 
 /// The tables in PostgreSQL.
-pub(crate) const POSTGRES: &[Migration] =
-    &[Migration { version: 1, sql: include_str!("orders_postgres.sql") }];
+pub(crate) const POSTGRES: &[Migration] = &[
+    Migration { version: 1, sql: include_str!("orders_postgres.sql") },
+    Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record text NOT NULL DEFAULT '';" },
+];
 
 /// Why a stored row cannot be read.
 pub(crate) type RowError = Box<dyn std::error::Error + Send + Sync>;

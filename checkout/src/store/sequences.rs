@@ -25,6 +25,8 @@ enum Command {
     Place(Vec<(u8, u8)>),
     Decide(u8, OrderEvent),
     Notify(u8, Notice),
+    Bury(u8, u8),
+    Clear(u8),
 }
 
 fn any_outcome() -> impl Strategy<Value = Outcome> {
@@ -55,6 +57,8 @@ fn any_command() -> impl Strategy<Value = Command> {
         6 => (1_u8..5, any_event()).prop_map(|(n, event)| Command::Decide(n, event)),
         4 => (0_u8..6, 1_u8..6, prop::option::of(1_u8..5), any_outcome())
             .prop_map(|(event, payment, order, outcome)| Command::Notify(event, notice(payment, order, outcome))),
+        1 => (0_u8..4, 0_u8..3).prop_map(|(event, late)| Command::Bury(event, late)),
+        1 => (0_u8..4).prop_map(Command::Clear),
     ]
 }
 
@@ -87,6 +91,16 @@ async fn run(store: &dyn Store, command: &Command) -> String {
         Command::Notify(event, notice) => {
             format!("{:?}", store.notify("g", &format!("e{event}"), notice, now()).await)
         }
+        Command::Bury(event, late) => {
+            let letter = DeadLetter {
+                event: format!("{event}-0"),
+                problem: format!("problem {late}"),
+                record: "{}".into(),
+                found_at: now().plus_seconds((*late).into()),
+            };
+            format!("{:?}", store.place(&sale(), &[], &[letter], now()).await)
+        }
+        Command::Clear(event) => format!("{:?}", store.clear(&sale(), &format!("{event}-0")).await),
     }
 }
 
@@ -99,7 +113,8 @@ async fn state(store: &dyn Store) -> String {
         text += &format!("{:?}\n", store.order_of(payment_id(n)).await);
     }
     text + &format!(
-        "{:?}\n{:?}\n{:?}",
+        "{:?}\n{:?}\n{:?}\n{:?}",
+        store.dead_letters(&sale()).await,
         store.unsettled(None, now().plus_seconds(10_000)).await,
         store.orders(&sale(), Some(order_id(1))).await,
         store.books(&sale()).await

@@ -1,5 +1,7 @@
 //! Orders in SQLite: every verb that writes is one operation of the shared writer, answered once it is committed.
 
+mod letters;
+
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
@@ -12,7 +14,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params, types::Type};
 use uuid::Uuid;
 
 use super::{
-    DeadLetter, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
+    DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store,
+    UNSETTLED_MAX,
     rows::{NoticeRow, OrderRow, PaymentRow, RowError},
 };
 use crate::{
@@ -101,6 +104,16 @@ impl Store for SqliteStore {
     async fn books(&self, sale: &SaleId) -> std::result::Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
         let sale = sale.clone();
         self.db.read("books", move |db| books(db, &sale)).await
+    }
+
+    async fn dead_letters(&self, sale: &SaleId) -> std::result::Result<DeadLetters, StoreError> {
+        let sale = sale.clone();
+        self.db.read("dead letters", move |db| letters::all(db, &sale)).await
+    }
+
+    async fn clear(&self, sale: &SaleId, event: &str) -> std::result::Result<(), StoreError> {
+        let (sale, event) = (sale.clone(), event.to_owned());
+        self.db.write("clear", move |db| letters::clear(db, &sale, &event)).await
     }
 
     async fn ping(&self) -> std::result::Result<(), StoreError> {
@@ -317,10 +330,7 @@ fn place(
     let mut placed = Placed::default();
     // Written down where they are found, by `decide`.
     let mut anomalies_of_parked = Vec::new();
-    for letter in dead {
-        db.prepare_cached("INSERT INTO dead_letters VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")?
-            .execute(params![sale.as_str(), letter.event, letter.problem, now.micros()])?;
-    }
+    letters::write(db, sale, dead)?;
     for intake in batch {
         let id = intake.placement().order;
         let before = load(db, id.uuid())?;

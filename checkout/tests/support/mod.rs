@@ -11,7 +11,8 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use lockgate_checkout::{
-    App, AppParts, ORDERS_SQLITE, Simulated, SqliteStore, Store, operator_router, router,
+    App, AppParts, IntakeSettings, ORDERS_POSTGRES, ORDERS_SQLITE, PostgresStore, Simulated, SqliteStore,
+    Store, operator_router, router,
     simulated::{Behaviour, Service, ServiceParts},
 };
 use lockgate_shared::{
@@ -21,6 +22,7 @@ use lockgate_shared::{
     edge,
     events::{
         EventLog,
+        redis::RedisEventLog,
         sqlite::{EVENTS_SQLITE, SqliteEventLog},
     },
     gate::{self, GateClient},
@@ -30,8 +32,8 @@ use lockgate_shared::{
     sale::parse_toml,
     service_call::Transport,
     service_token::ServiceSigner,
-    store::sqlite::Sqlite,
-    testing::{ManualClock, demo_ring},
+    store::{postgres, redis::RedisLink, sqlite::Sqlite},
+    testing::{ManualClock, PrivateRedis, demo_ring},
 };
 use lockgate_stock_gate as stock_gate;
 use serde_json::Value;
@@ -52,11 +54,50 @@ pub struct Plan {
     pub webhooks: bool,
     /// Whether the gate marks due holds.
     pub sweeps: bool,
+    pub hold_seconds: u64,
+    pub intake: IntakeSettings,
+}
+
+/// Where a shop keeps what lasts.
+pub struct Backends {
+    pub stock: Arc<dyn stock_gate::Store>,
+    pub events: Arc<dyn EventLog>,
+    pub orders: Arc<dyn Store>,
+}
+
+impl Backends {
+    /// All in one file, with any store for the orders.
+    pub fn sqlite(db: &Sqlite, clock: &ManualClock, orders: Arc<dyn Store>) -> Self {
+        Self {
+            stock: Arc::new(stock_gate::SqliteStore::new(db.clone(), Arc::new(clock.clone()))),
+            events: Arc::new(SqliteEventLog::new(db.clone())),
+            orders,
+        }
+    }
+
+    /// As scaled out: stock and events in Redis, orders in PostgreSQL.
+    pub async fn scaled_out(redis: &PrivateRedis, postgres_url: &str) -> Self {
+        let link = RedisLink::connect(redis.url(), "t:").await.unwrap();
+        let pool = postgres::connect(postgres_url, &[("orders", ORDERS_POSTGRES)]).await.unwrap();
+        Self {
+            stock: Arc::new(stock_gate::RedisStore::new(link.clone())),
+            events: Arc::new(RedisEventLog::new(link)),
+            orders: Arc::new(PostgresStore::new(pool)),
+        }
+    }
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { stock: 10, per_account_limit: 5, loops: true, webhooks: true, sweeps: true }
+        Self {
+            stock: 10,
+            per_account_limit: 5,
+            loops: true,
+            webhooks: true,
+            sweeps: true,
+            hold_seconds: HOLD_SECONDS,
+            intake: IntakeSettings::default(),
+        }
     }
 }
 
@@ -93,7 +134,7 @@ doors_open_at = {doors}
 opens_at = {opens}
 closes_at = {closes}
 per_account_limit = {limit}
-hold_seconds = {HOLD_SECONDS}
+hold_seconds = {hold_seconds}
 [admission]
 rate_per_minute = 6000
 [[items]]
@@ -113,6 +154,7 @@ currency = "EUR"
         opens = at(-300),
         closes = at(7_200),
         limit = plan.per_account_limit,
+        hold_seconds = plan.hold_seconds,
         stock = plan.stock,
     )
 }
@@ -162,18 +204,17 @@ impl Shop {
         store: Arc<dyn Store>,
         wrap: Option<Wrap>,
     ) -> Self {
-        let stock = Arc::new(stock_gate::SqliteStore::new(db.clone(), Arc::new(clock.clone())));
-        Self::over(dir, plan, clock, (stock, Arc::new(SqliteEventLog::new(db))), store, wrap).await
+        let backends = Backends::sqlite(&db, &clock, store);
+        Self::over(dir, plan, clock, backends, wrap).await
     }
 
-    /// Over any store for the stock and its events, and for orders.
+    /// Over any back ends.
     #[expect(clippy::too_many_lines, reason = "a list of parts and how they are joined")]
     pub async fn over(
         dir: &Path,
         plan: &Plan,
         clock: ManualClock,
-        (stock, events): (Arc<dyn stock_gate::Store>, Arc<dyn EventLog>),
-        store: Arc<dyn Store>,
+        backends: Backends,
         wrap: Option<Wrap>,
     ) -> Self {
         let shared_clock: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -181,7 +222,7 @@ impl Shop {
         let catalog = catalog(&clock, plan).await;
         let gate_app = Arc::new(stock_gate::App::new(stock_gate::AppParts {
             catalog: Arc::clone(&catalog),
-            store: stock,
+            store: backends.stock,
             ring: Arc::clone(&ring),
             clock: Arc::clone(&shared_clock),
         }));
@@ -210,18 +251,21 @@ impl Shop {
         .unwrap();
         let gateway =
             Simulated::in_process(service.router(), &url, Arc::clone(&ring), Arc::clone(&shared_clock));
-        let app = App::new(AppParts {
+        let store = backends.orders;
+        let parts = AppParts {
             catalog: Arc::clone(&catalog),
             store: Arc::clone(&store),
             gate: gate.clone(),
-            events,
+            events: backends.events,
             gateway: Arc::new(gateway),
             ring: Arc::clone(&ring),
             clock: shared_clock,
             public_url: url.clone(),
             operator_keys: keys,
             process_id: "test".into(),
-        });
+        };
+        let accounts = Arc::new(edge::rate_limit::AccountLimit::new(None));
+        let app = App::with_settings(parts, accounts, plan.intake);
         let router = edge::layers::guard(
             router(Arc::clone(&app))
                 .merge(operator_router(Arc::clone(&app)))

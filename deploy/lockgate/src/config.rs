@@ -5,10 +5,12 @@
 
 mod captcha;
 mod edge;
+mod orders;
 mod store;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
+use lockgate_checkout::IntakeSettings;
 use lockgate_shared::{
     edge::{EdgeSettings, origin::OriginSecrets},
     operator::OPERATOR_KEY_CHARS_MIN,
@@ -55,6 +57,8 @@ pub struct Config {
     origin_secrets_next: OriginSecrets,
     /// The CAPTCHA at the door; see [`Config::captcha`].
     captcha: captcha::Draft,
+    /// How orders are taken in.
+    pub intake: IntakeSettings,
 }
 
 /// Text that never appears in a log or a message: a key, or a URL that may hold a password.
@@ -117,7 +121,8 @@ const fn list(key: &'static str, remedy: &'static str, apply: Apply) -> Setting 
 }
 
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(store::SETTINGS).chain(edge::SETTINGS).chain(captcha::SETTINGS)
+    let parts = [SETTINGS, store::SETTINGS, orders::SETTINGS, edge::SETTINGS, captcha::SETTINGS];
+    parts.into_iter().flatten()
 }
 
 const SETTINGS: &[Setting] = &[
@@ -201,6 +206,7 @@ impl Default for Config {
             edge: EdgeSettings::default(),
             origin_secrets_next: OriginSecrets::default(),
             captcha: captcha::Draft::default(),
+            intake: IntakeSettings::default(),
         }
     }
 }
@@ -460,6 +466,9 @@ mod tests {
             ("captcha.timeout_ms", "2000"),
             ("captcha.when_unreachable", "refuse"),
             ("captcha.send_address", "false"),
+            ("orders.workers", "4"),
+            ("orders.backlog_max", "20000"),
+            ("orders.pace_per_second", "200"),
         ];
         assert_eq!(examples.len(), settings().count());
         let flags: Vec<(&str, String)> = examples.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();

@@ -105,6 +105,14 @@ enum Action {
         /// The sale's id.
         sale: SaleId,
     },
+    /// Show the records of the stock gate that no order could be made of.
+    DeadLetters {
+        /// The sale's id.
+        sale: SaleId,
+        /// Try to take them in again.
+        #[arg(long)]
+        retry: bool,
+    },
     /// The report after the sale (not built into this version yet).
     Settlement {
         /// The sale's id.
@@ -161,6 +169,12 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         }
         Action::Recover { sale } => send(call(Method::POST, &format!("/{sale}/recover"))).await,
         Action::Books { sale } => send(call(Method::GET, &format!("/{sale}/books"))).await,
+        Action::DeadLetters { sale, retry: false } => {
+            send(call(Method::GET, &format!("/{sale}/dead-letters"))).await
+        }
+        Action::DeadLetters { sale, retry: true } => {
+            send(call(Method::POST, &format!("/{sale}/dead-letters/retry"))).await
+        }
         Action::Settlement { sale } => Err(Failure::usage(format!(
             "the settlement is not built into this version yet; `lockgate sale books {sale}` shows stock, holds and \
              orders"

@@ -274,7 +274,7 @@ fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, 
             operator_keys: Arc::clone(&parts.operator_keys),
             process_id: parts.process_id.clone(),
         };
-        let app = checkout::App::with_account_limit(app_parts, parts.edge.accounts());
+        let app = checkout::App::with_settings(app_parts, parts.edge.accounts(), parts.config.intake);
         services.public = services.public.merge(checkout::router(Arc::clone(&app)));
         services.operator = services.operator.merge(checkout::operator_router(Arc::clone(&app)));
         services.loops.spawn(checkout::run(Arc::clone(&app), stopped.clone()));

@@ -4,6 +4,7 @@
 //! The gate appends an event in the same atomic step as the change it records. Readers form groups; each group gets
 //! every event at least once and acknowledges after its own commit.
 
+mod record;
 pub mod redis;
 pub mod sqlite;
 
@@ -14,6 +15,13 @@ use crate::{
     ids::{AccountHash, ClaimId, ItemId, SaleId},
     store::StoreError,
 };
+
+/// The group under which checkout reads: it makes orders of what happened.
+pub const CHECKOUT_GROUP: &str = "checkout";
+/// The group under which the waiting room reads: it frees the places of buyers.
+pub const WAITING_ROOM_GROUP: &str = "waiting-room";
+/// Every group of a sale's log. Nothing is trimmed that one of them may still need.
+pub const GROUPS: [&str; 2] = [CHECKOUT_GROUP, WAITING_ROOM_GROUP];
 
 /// What happened to a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +111,8 @@ pub struct Poison {
     pub id: String,
     /// What is wrong with it.
     pub problem: String,
+    /// The entry itself, as [`Event::record`] writes events, so that nothing of it is lost.
+    pub record: String,
 }
 
 /// What one read brought.
@@ -114,15 +124,56 @@ pub struct Batch {
     pub poison: Vec<Poison>,
 }
 
+/// How far a group is behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Events that no consumer of the group was given yet.
+    pub unread: u64,
+    /// Events that were given to a consumer and are not acknowledged.
+    pub pending: u64,
+}
+
+impl Backlog {
+    /// All that is not done.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.unread.saturating_add(self.pending)
+    }
+}
+
+/// How a trim ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trim {
+    /// So many events were removed.
+    Trimmed(u64),
+    /// Nothing was: this group should be there and is not, so nobody can say what it still needs.
+    GroupMissing(String),
+}
+
 /// Reads the event log of sales for one group.
 #[async_trait]
 pub trait EventLog: Send + Sync {
-    /// Up to [`crate::limits::EVENT_BATCH_MAX`] events that the group has not acknowledged and no other live
-    /// consumer of it is working on. `consumer` names this reader within the group.
-    async fn read(&self, sale: &SaleId, group: &str, consumer: &str) -> Result<Batch, StoreError>;
+    /// Up to `max` events (at most [`crate::limits::EVENT_BATCH_MAX`]) that the group has not acknowledged and no
+    /// other live consumer of it is working on. `consumer` names this reader within the group.
+    async fn read(&self, sale: &SaleId, group: &str, consumer: &str, max: usize)
+    -> Result<Batch, StoreError>;
 
-    /// Marks events as done for the group.
+    /// Marks events as done for the group; those before them that are not named stay to be done.
     async fn acknowledge(&self, sale: &SaleId, group: &str, ids: &[String]) -> Result<(), StoreError>;
+
+    /// How far the group is behind. A group that has not begun is behind by everything.
+    async fn backlog(&self, sale: &SaleId, group: &str) -> Result<Backlog, StoreError>;
+
+    /// Removes events that every group of the log has acknowledged, oldest first, but never the newest `keep`: whoever
+    /// rebuilds a store may need those. `groups` must all be there.
+    async fn trim(&self, sale: &SaleId, groups: &[&str], keep: u64) -> Result<Trim, StoreError>;
+
+    /// Removes the group's consumers that hold nothing and have not asked for `idle_ms`; answers how many there
+    /// were. A consumer that was not gone after all comes back with its next read.
+    async fn retire(&self, sale: &SaleId, group: &str, idle_ms: u64) -> Result<u64, StoreError>;
+
+    /// Whether consumers of one group are given different events, so that several of them get further than one.
+    fn shares_work(&self) -> bool;
 }
 
 /// Units as the log stores them: numbers joined by `,`.
@@ -148,7 +199,7 @@ pub fn units_from_text(text: &str) -> Result<Vec<u32>, String> {
 
 /// An event from the fields that both back ends store as text; `micros` fields are decimal microseconds.
 pub(crate) fn parse_event<'a>(id: &str, field: impl Fn(&str) -> Option<&'a str>) -> Result<Event, Poison> {
-    let poison = |problem: String| Poison { id: id.to_owned(), problem };
+    let poison = |problem: String| Poison { id: id.to_owned(), problem, record: record::of_fields(&field) };
     let get = |name: &str| field(name).ok_or_else(|| poison(format!("field '{name}' is missing")));
     let moment = |name: &str| -> Result<Timestamp, Poison> {
         let micros = get(name)?.parse().map_err(|_| poison(format!("field '{name}' is no number")))?;

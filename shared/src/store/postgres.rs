@@ -21,6 +21,8 @@ const POOL_CONNECTIONS_MAX: usize = 16;
 pub async fn connect(url: &str, migrations: &[(&'static str, &[Migration])]) -> Result<Pool, StoreError> {
     let mut config: Config = url.parse().map_err(|error| StoreError::untouched("connect", error))?;
     config.connect_timeout(Duration::from_millis(STORE_CALL_MS_MAX)).application_name("lockgate");
+    // A peer that went away without a word is noticed in seconds, not in the kernel's quarter of an hour.
+    config.tcp_user_timeout(Duration::from_secs(5));
     // tokio-postgres bounds no query by itself; the server must, or a stuck lock would hold a connection for ever.
     let limit = format!("-c statement_timeout={STORE_CALL_MS_MAX}");
     let options = match config.get_options() {

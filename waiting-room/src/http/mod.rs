@@ -113,16 +113,9 @@ impl From<Refusal> for Problem {
                 not_eligible("Send `eligibility`: the token the shop gives to its customers.")
                     .with("reason", "missing")
             }
-            Refusal::NotEligible(NotEligible::KeyNotSetUp) => entry_unavailable(
-                "The shop's tokens cannot be checked here at this moment. Keep yours and try again; if it lasts, tell \
-                 the shop.",
-            )
-            .caused_by(&NotEligible::KeyNotSetUp),
-            refused @ Refusal::NoList => entry_unavailable(
-                "The list of who may enter is not there at this moment. Keep your code and try again; if it lasts, tell \
-                 the shop.",
-            )
-            .caused_by(&refused),
+            refused @ (Refusal::NotEligible(NotEligible::KeyNotSetUp) | Refusal::NoList) => {
+                entry_unavailable().caused_by(&refused)
+            }
             Refusal::NotEligible(why) => not_eligible(&format!(
                 "The eligibility token is not accepted: {why}. Get a new one from the shop."
             ))
@@ -196,7 +189,9 @@ fn proof_required(required: &ProofRequired) -> Problem {
     Problem::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
 }
 
-fn entry_unavailable(detail: &str) -> Problem {
+fn entry_unavailable() -> Problem {
+    let detail = "Who may enter cannot be looked up at this moment. Keep your code or pass and try again; if it lasts, \
+                  tell the shop.";
     Problem::unavailable("entry_unavailable", detail).retry_after(5)
 }
 

@@ -14,7 +14,7 @@ use lockgate_shared::{
     catalog::{Catalog, MemoryCatalog},
     clock::{Clock as _, Timestamp},
     edge::layers::guard,
-    events::{Abandoned, Batch, Event, EventKind, EventLog},
+    events::{Abandoned, Backlog, Batch, Event, EventKind, EventLog, Trim},
     gate::{AUDIENCE, GateClient, StockSnapshot},
     ids::{AccountHash, ClaimId, SaleId},
     keys::KeyRing,
@@ -49,13 +49,31 @@ pub(crate) struct Told(Mutex<Vec<Event>>);
 
 #[async_trait]
 impl EventLog for Told {
-    async fn read(&self, _sale: &SaleId, group: &str, _consumer: &str) -> Result<Batch, StoreError> {
+    async fn read(
+        &self,
+        _sale: &SaleId,
+        group: &str,
+        _consumer: &str,
+        _max: usize,
+    ) -> Result<Batch, StoreError> {
         assert_eq!(group, "waiting-room");
         Ok(Batch { events: self.0.lock().unwrap().clone(), poison: Vec::new() })
     }
     async fn acknowledge(&self, _sale: &SaleId, _group: &str, ids: &[String]) -> Result<(), StoreError> {
         self.0.lock().unwrap().retain(|event| !ids.contains(&event.id));
         Ok(())
+    }
+    async fn backlog(&self, _sale: &SaleId, _group: &str) -> Result<Backlog, StoreError> {
+        Ok(Backlog { unread: self.0.lock().unwrap().len() as u64, pending: 0 })
+    }
+    async fn trim(&self, _sale: &SaleId, _groups: &[&str], _keep: u64) -> Result<Trim, StoreError> {
+        Ok(Trim::Trimmed(0))
+    }
+    async fn retire(&self, _sale: &SaleId, _group: &str, _idle_ms: u64) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+    fn shares_work(&self) -> bool {
+        false
     }
 }
 

@@ -1,14 +1,13 @@
 //! Orders in PostgreSQL: every verb is one transaction; an order is locked from its loading to the commit.
 
+mod batch;
+mod letters;
 mod moves;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
-use deadpool_postgres::{Pool, Transaction};
+use deadpool_postgres::{Object, Pool, Transaction};
 use lockgate_shared::{
     clock::Timestamp,
     ids::{ClaimId, ItemId, SaleId},
@@ -17,9 +16,13 @@ use lockgate_shared::{
 };
 use uuid::Uuid;
 
-use self::moves::{Lock, load, owner_of, save, write_anomalies};
+use self::{
+    batch::write_anomalies,
+    moves::{Lock, load, owner_of, save},
+};
 use super::{
-    DeadLetter, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
+    DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store,
+    UNSETTLED_MAX,
     rows::{NoticeRow, RowError},
 };
 use crate::{
@@ -62,8 +65,12 @@ impl PostgresStore {
             Ok(answer)
         };
         let limit = Duration::from_millis(TRANSACTION_MS_MAX);
-        let outcome = tokio::time::timeout(limit, work).await;
-        outcome.unwrap_or_else(|_| Err(StoreError::unknown(verb, "the transaction took too long")))
+        if let Ok(outcome) = tokio::time::timeout(limit, work).await {
+            return outcome;
+        }
+        // Whoever came next on this connection would wait for the same answer.
+        drop(Object::take(client));
+        Err(StoreError::unknown(verb, "the transaction took too long"))
     }
 }
 
@@ -129,6 +136,14 @@ impl Store for PostgresStore {
         self.transact("books", async |tx| books(tx, sale).await).await
     }
 
+    async fn dead_letters(&self, sale: &SaleId) -> std::result::Result<DeadLetters, StoreError> {
+        self.transact("dead letters", async |tx| letters::all(tx, sale).await).await
+    }
+
+    async fn clear(&self, sale: &SaleId, event: &str) -> std::result::Result<(), StoreError> {
+        self.transact("clear", async |tx| letters::clear(tx, sale, event).await).await
+    }
+
     async fn ping(&self) -> std::result::Result<(), StoreError> {
         self.transact("ping", async |tx| Ok(tx.execute("SELECT 1", &[]).await.map(drop)?)).await
     }
@@ -152,6 +167,8 @@ async fn decide(
     Ok(Some(decision))
 }
 
+/// A batch is a fixed number of statements however many records it holds: what it is about is loaded, decided in
+/// memory, and written back.
 async fn place(
     tx: &Transaction<'_>,
     sale: &SaleId,
@@ -159,54 +176,19 @@ async fn place(
     dead: &[DeadLetter],
     now: Timestamp,
 ) -> Result<Placed> {
-    let mut placed = Placed::default();
-    // Written down where they are found, by `decide`.
-    let mut anomalies_of_parked = Vec::new();
-    for letter in dead {
-        tx.execute(
-            "INSERT INTO dead_letters VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
-            &[&sale.as_str(), &letter.event, &letter.problem, &now.micros()],
-        )
-        .await?;
+    letters::write(tx, sale, dead).await?;
+    if batch.is_empty() {
+        return Ok(Placed::default());
     }
     let mut ids: Vec<Uuid> = batch.iter().map(|intake| intake.placement().order.uuid()).collect();
     ids.sort_unstable();
     ids.dedup();
     lock_claims(tx, &ids).await?;
-    let mut orders = load(tx, &ids, Lock::Yes).await?;
-    // A commit makes no order, so whatever waits for one goes on waiting.
-    let may_make: Vec<Uuid> = batch
-        .iter()
-        .filter(|intake| !matches!(intake, Intake::Committed(_)))
-        .map(|intake| intake.placement().order.uuid())
-        .collect();
-    let mut parked = take_parked(tx, &may_make).await?;
-    for intake in batch {
-        let id = intake.placement().order;
-        let before = orders.get(&id.uuid());
-        let Some(after) = order::place(before, intake) else {
-            continue;
-        };
-        let mut after = save(tx, before, after, now, &mut placed.anomalies).await?;
-        for notice in parked.remove(&id.uuid()).unwrap_or_default() {
-            // An attempt that another order made meanwhile is that order's to answer for.
-            let owner = owner_of(tx, notice.payment).await?.unwrap_or(id);
-            let Some(decision) = decide(tx, owner, &OrderEvent::Notified(notice), now).await? else {
-                continue;
-            };
-            let found = decision.anomalies.into_iter();
-            anomalies_of_parked.extend(found.map(|anomaly| (owner, anomaly)));
-            if owner == id {
-                after = decision.after;
-            } else if let Some(cached) = orders.get_mut(&owner.uuid()) {
-                *cached = decision.after;
-            }
-        }
-        orders.insert(id.uuid(), after.clone());
-        placed.changed.push(after);
-    }
-    write_anomalies(tx, &placed.anomalies, now).await?;
-    placed.anomalies.extend(anomalies_of_parked);
+    let before = batch::load_ledger(tx, batch, &ids).await?;
+    let mut after = before.clone();
+    let placed = after.place(batch, now);
+    batch::write_changes(tx, &before, &after, now).await?;
+    batch::write_anomalies(tx, &placed.anomalies, now).await?;
     Ok(placed)
 }
 
@@ -225,36 +207,6 @@ async fn lock_claims(tx: &Transaction<'_>, ids: &[Uuid]) -> Result<()> {
 #[allow(clippy::cast_possible_wrap, reason = "any 64 bits serve as a key")]
 fn lock_key(id: &Uuid) -> i64 {
     id.as_u64_pair().1 as i64
-}
-
-/// The notices that wait for these orders, marked as applied.
-async fn take_parked(tx: &Transaction<'_>, ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<Notice>>> {
-    let statement = tx
-        .prepare_cached(
-            "UPDATE notifications SET parked = false WHERE order_id = ANY($1) AND parked
-             RETURNING payment, order_id, outcome, amount, currency, received_at, gateway, event",
-        )
-        .await?;
-    let mut found = Vec::new();
-    for row in tx.query(&statement, &[&ids]).await? {
-        let place: (i64, String, String) = (row.try_get(5)?, row.try_get(6)?, row.try_get(7)?);
-        let notice = NoticeRow {
-            payment: row.try_get(0)?,
-            order: row.try_get(1)?,
-            outcome: row.try_get(2)?,
-            amount: row.try_get(3)?,
-            currency: row.try_get(4)?,
-        };
-        found.push((place, notice.read()?));
-    }
-    found.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let mut parked: HashMap<Uuid, Vec<Notice>> = HashMap::new();
-    for (_, notice) in found {
-        if let Some(order) = notice.order {
-            parked.entry(order.uuid()).or_default().push(notice);
-        }
-    }
-    Ok(parked)
 }
 
 async fn notify(

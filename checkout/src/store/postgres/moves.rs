@@ -205,19 +205,3 @@ async fn write_payment(tx: &Transaction<'_>, row: &PaymentRow) -> Result<()> {
     .await?;
     Ok(())
 }
-
-pub(super) async fn write_anomalies(
-    tx: &Transaction<'_>,
-    anomalies: &[(ClaimId, Anomaly)],
-    now: Timestamp,
-) -> Result<()> {
-    for (order, anomaly) in anomalies {
-        let payment = anomaly.payment.map(PaymentId::uuid);
-        tx.execute(
-            "INSERT INTO anomalies (order_id, payment, kind, detail, found_at) VALUES ($1, $2, $3, $4, $5)",
-            &[&order.uuid(), &payment, &anomaly.kind, &anomaly.detail, &now.micros()],
-        )
-        .await?;
-    }
-    Ok(())
-}

@@ -53,7 +53,7 @@ fn limit(text: &str) -> Result<Option<Limit>, String> {
     if text == "off" { Ok(None) } else { text.parse().map(Some) }
 }
 
-fn number(text: &str, most: u32) -> Result<u32, String> {
+pub(super) fn number(text: &str, most: u32) -> Result<u32, String> {
     match text.parse() {
         Ok(number) if (1..=most).contains(&number) => Ok(number),
         Ok(number) => Err(format!("{number} is not between 1 and {most}")),

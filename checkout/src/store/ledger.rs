@@ -1,0 +1,90 @@
+//! PURE: what a batch of the gate's records makes of the orders it touches. The model keeps all orders in one ledger;
+//! PostgreSQL loads the part that a batch is about, and writes what changed.
+
+use std::collections::BTreeMap;
+
+use lockgate_shared::{
+    clock::Timestamp,
+    ids::{ClaimId, ItemId, SaleId},
+};
+
+use super::Placed;
+use crate::{
+    order::{self, Anomaly, Decision, Intake, OrderEvent, OrderRecord},
+    payment::{Notice, PaymentId},
+};
+
+/// Orders, and what must agree with them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) orders: BTreeMap<ClaimId, OrderRecord>,
+    /// The live owner of each unit.
+    pub(super) owners: BTreeMap<(SaleId, ItemId, u32), ClaimId>,
+    pub(super) payments: BTreeMap<PaymentId, ClaimId>,
+    /// Notices without an order, by when, from which gateway and under which id they came: the order in which they
+    /// are applied.
+    pub(super) parked: BTreeMap<(Timestamp, String, String), Notice>,
+}
+
+impl Ledger {
+    /// Writes an order, with ownership of its units; answers it as written.
+    fn save(&mut self, mut after: OrderRecord, anomalies: &mut Vec<(ClaimId, Anomaly)>) -> OrderRecord {
+        let key = |unit: &u32| (after.sale.clone(), after.item.clone(), *unit);
+        let taken = |unit: &u32| self.owners.get(&key(unit)).is_some_and(|owner| *owner != after.id);
+        if after.owns_units() && after.units.iter().any(taken) {
+            let (disputed, anomaly) = order::dispute(&after);
+            anomalies.push((after.id, anomaly));
+            after = disputed;
+        }
+        for unit in &after.units {
+            let key = (after.sale.clone(), after.item.clone(), *unit);
+            if after.owns_units() {
+                self.owners.insert(key, after.id);
+            } else if self.owners.get(&key) == Some(&after.id) {
+                self.owners.remove(&key);
+            }
+        }
+        for payment in &after.payments {
+            self.payments.insert(payment.id, after.id);
+        }
+        self.orders.insert(after.id, after.clone());
+        after
+    }
+
+    /// Decides an event for an order, if it is there.
+    pub(super) fn decide(&mut self, id: ClaimId, event: &OrderEvent, now: Timestamp) -> Option<Decision> {
+        let decision = order::decide(self.orders.get(&id)?, event, now);
+        self.save(decision.after.clone(), &mut Vec::new());
+        Some(decision)
+    }
+
+    /// Makes orders of a batch, one record after the other.
+    pub(super) fn place(&mut self, batch: &[Intake], now: Timestamp) -> Placed {
+        let mut placed = Placed::default();
+        let mut anomalies_of_parked = Vec::new();
+        for intake in batch {
+            let id = intake.placement().order;
+            let Some(after) = order::place(self.orders.get(&id), intake) else {
+                continue;
+            };
+            let mut after = self.save(after, &mut placed.anomalies);
+            for (_, notice) in
+                self.parked.extract_if(.., |_, notice| notice.order == Some(id)).collect::<Vec<_>>()
+            {
+                // An attempt that another order made meanwhile is that order's to answer for.
+                let owner = self.payments.get(&notice.payment).copied().unwrap_or(id);
+                let Some(decision) = self.decide(owner, &OrderEvent::Notified(notice), now) else {
+                    continue;
+                };
+                let found = decision.anomalies.into_iter();
+                anomalies_of_parked.extend(found.map(|anomaly| (owner, anomaly)));
+                if owner == id {
+                    after = decision.after;
+                }
+            }
+            placed.changed.push(after);
+        }
+        placed.anomalies.extend(anomalies_of_parked);
+        placed
+    }
+}
