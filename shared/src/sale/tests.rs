@@ -243,7 +243,7 @@ fn everything_is_reported_at_once_in_the_order_of_the_file() {
     // The total limit would be above a stock that could not be read: nothing may be said about it.
     assert_eq!(
         found[4].to_string(),
-        "sale.toml:36: items[0].stock = \"many\": is text, not a whole number; write a whole number from 1 to 1000000"
+        "sale.toml:37: items[0].stock = \"many\": is text, not a whole number; write a whole number from 1 to 1000000"
     );
 }
 
