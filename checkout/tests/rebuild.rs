@@ -163,14 +163,14 @@ async fn h7_everything_lost_is_closed_for_a_moment_and_rebuilt_from_the_orders()
 async fn h7_any_lost_key_is_noticed_and_made_again() {
     let scene = scene(Plan { stock: 30, ..Plan::default() }).await;
     scene.running().await;
-    let lost: [&[&str]; 7] = [
+    // A stream that is gone is made again by its readers at once; that its tail is lost shows by other signs.
+    let lost: [&[&str]; 6] = [
+        &["returned"],
         &["holds"],
         &["due"],
         &["accounts"],
-        &["returned"],
         &["stock"],
-        &["events"],
-        &["holds", "due", "accounts", "returned"],
+        &["holds", "due", "accounts", "returned", "events"],
     ];
     for (n, names) in (5_u16..).zip(lost) {
         scene.lose(names).await;

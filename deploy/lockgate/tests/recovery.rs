@@ -57,10 +57,10 @@ async fn a_sold_out_sale_and_its_line_go_on_with_added_units() {
     assert!(code == Some(1) && words.contains("At most 0 can be withdrawn"), "{words}");
     let (code, words) = sale(&lockgate.base, &["stock", "drop", "phone", "+2"]).await;
     assert_eq!((code, words.contains("\"stock\": 3")), (Some(0), true), "{words}");
+    eventually("the line goes on", 10, async || phase(&lockgate).await == "open").await;
     waiting.admit().await;
     let answer = waiting.checkout("k", 1).await.unwrap();
     assert_eq!(answer.status(), StatusCode::ACCEPTED);
-    assert_eq!(phase(&lockgate).await, "open");
     // It outlives a restart with the file of before; what is applied must say the stock there is.
     lockgate.terminate().await;
     let lockgate = start(&Stores::Sqlite, &folder, 1).await;

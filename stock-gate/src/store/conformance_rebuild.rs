@@ -2,7 +2,7 @@
 
 use lockgate_shared::{
     clock::Timestamp,
-    gate::{ClaimAnswer, ConcludeAnswer, FreezeAnswer, Hold, HoldState, StageAnswer},
+    gate::{ClaimAnswer, ConcludeAnswer, FreezeAnswer, Hold, HoldState, HoldsPage, StageAnswer},
     ids::{ItemId, SaleId},
     store::Effect,
 };
@@ -101,7 +101,7 @@ async fn h7_a_sale_without_anything_left_is_rebuilt_from_what_is_known(bench: &B
     let order = FreezeOrder { at_least: 4, if_generation: Some(0), ..freeze_order(1) };
     let FreezeAnswer::Frozen(freeze) = store.freeze(&sale, &order).await.unwrap() else { panic!() };
     assert_eq!(freeze.generation, 4, "what the catalog knows");
-    assert_eq!(all_holds(&**store, &sale).await, []);
+    assert_eq!(store.holds(&sale, None, 9).await.unwrap(), HoldsPage::default());
     let at = Timestamp::from_seconds(4_000_000_000);
     let hold = Hold {
         claim: claim_id(1),
