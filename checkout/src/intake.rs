@@ -45,6 +45,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
             }
         }
         tokio::select! {
+            biased;
             _ = stop.wait_for(|stop| *stop) => break,
             Some(_) = tasks.join_next() => {}
             () = tokio::time::sleep(SALES_EVERY) => {}
@@ -74,6 +75,7 @@ async fn follow(app: Arc<App>, sale: SaleId, mut stop: watch::Receiver<bool>) {
             }
         };
         tokio::select! {
+            biased;
             _ = stop.wait_for(|stop| *stop) => return,
             // A claim was won in this process, so its record is there already.
             () = app.claimed.notified() => pause = PAUSE_MIN,
