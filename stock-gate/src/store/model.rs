@@ -28,7 +28,10 @@ pub struct ModelStore {
     sales: Mutex<HashMap<SaleId, Sale>>,
 }
 
-#[derive(Default)]
+/// What a store held at one moment.
+pub struct Copied(HashMap<SaleId, Sale>);
+
+#[derive(Clone, Default)]
 struct Sale {
     items: Vec<(ItemId, Shelf)>,
     holds: BTreeMap<ClaimId, Hold>,
@@ -41,6 +44,7 @@ struct Sale {
     events: Vec<Event>,
 }
 
+#[derive(Clone)]
 struct Shelf {
     counts: Counts,
     returned: BTreeSet<u32>,
@@ -60,6 +64,24 @@ impl ModelStore {
     pub fn events(&self, sale: &SaleId) -> Vec<Event> {
         let sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
         sales.get(sale).map(|sale| sale.events.clone()).unwrap_or_default()
+    }
+
+    /// Every hold of a sale, by claim.
+    #[must_use]
+    pub fn holds(&self, sale: &SaleId) -> Vec<Hold> {
+        let sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
+        sales.get(sale).map(|sale| sale.holds.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Everything as it is now, for [`ModelStore::set_back`].
+    #[must_use]
+    pub fn copy(&self) -> Copied {
+        Copied(self.sales.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Sets everything back to what it was, as a fail-over to a replica does that lacked the last writes.
+    pub fn set_back(&self, to: &Copied) {
+        self.sales.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&to.0);
     }
 
     fn with<T>(

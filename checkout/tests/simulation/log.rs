@@ -1,0 +1,124 @@
+//! The event log: what the gate's store recorded, handed to groups of consumers. Entries come again after a lost
+//! reply, to another consumer after a stall, and now and then to two at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lockgate_shared::{
+    events::{Batch, Event, EventLog},
+    ids::SaleId,
+    store::StoreError,
+};
+use tokio::time::Instant;
+
+use crate::{
+    seams::{Cut, over},
+    world::{Seam, World, lock},
+};
+
+/// What a consumer works on for longer goes to another.
+const TAKE_OVER: Duration = Duration::from_secs(5);
+/// Most entries of one read: small, so that consumers overtake each other.
+const BATCH_MAX: u32 = 6;
+
+#[derive(Default)]
+struct Groups {
+    done: BTreeSet<(String, String)>,
+    given: BTreeMap<(String, String), (String, Instant)>,
+}
+
+/// The log of the world's gate.
+#[derive(Clone)]
+pub struct Log {
+    world: Arc<World>,
+    groups: Arc<Mutex<Groups>>,
+}
+
+impl Log {
+    pub fn of(world: &Arc<World>) -> Self {
+        Self { world: Arc::clone(world), groups: Arc::default() }
+    }
+
+    fn hand_out(&self, sale: &SaleId, group: &str, consumer: &str) -> Vec<Event> {
+        let most = if self.world.is_calm() { 256 } else { 1 + self.world.below(BATCH_MAX) as usize };
+        let mut groups = lock(&self.groups);
+        let mut events = Vec::new();
+        for event in self.world.gate.events(sale) {
+            let key = (group.to_owned(), event.id.clone());
+            if groups.done.contains(&key) {
+                continue;
+            }
+            let is_others = groups
+                .given
+                .get(&key)
+                .is_some_and(|(whose, since)| whose != consumer && since.elapsed() < TAKE_OVER);
+            if is_others && !self.world.mishap(20) {
+                continue;
+            }
+            groups.given.insert(key, (consumer.to_owned(), Instant::now()));
+            events.push(event);
+            if events.len() >= most {
+                break;
+            }
+        }
+        events
+    }
+
+    fn done(&self, sale: &SaleId, group: &str, ids: &[String]) {
+        for id in ids {
+            lock(&self.groups).done.insert((group.to_owned(), id.clone()));
+        }
+        for event in self.world.gate.events(sale).iter().filter(|event| ids.contains(&event.id)) {
+            let order = self.world.orders.orders().into_iter().find(|order| order.id == event.claim);
+            if order.is_none() {
+                self.world.violate(&format!(
+                    "the record {:?} of {} is acknowledged, but there is no order",
+                    event.kind,
+                    self.world.claim(event.claim)
+                ));
+            }
+        }
+    }
+}
+
+fn broken(verb: &'static str, cut: Cut) -> StoreError {
+    match cut {
+        Cut::Refused => StoreError::untouched(verb, "the simulation refused it"),
+        Cut::Lost => StoreError::unknown(verb, "the simulation lost the answer"),
+    }
+}
+
+#[async_trait]
+impl EventLog for Log {
+    async fn read(&self, sale: &SaleId, group: &str, consumer: &str) -> Result<Batch, StoreError> {
+        let reader = consumer.to_owned();
+        let (log, sale, group, consumer) =
+            (self.clone(), sale.clone(), group.to_owned(), consumer.to_owned());
+        let handed = over(&self.world, Seam::EventLog, "read", move || {
+            let events = log.hand_out(&sale, &group, &consumer);
+            async move { events }
+        })
+        .await;
+        let events = handed.map_err(|cut| broken("read events", cut))?;
+        if !events.is_empty() {
+            let names: Vec<String> =
+                events.iter().map(|e| format!("{} {:?}", self.world.claim(e.claim), e.kind)).collect();
+            self.world.note(format!("log: {reader} is given {}", names.join(", ")));
+        }
+        Ok(Batch { events, poison: Vec::new() })
+    }
+
+    async fn acknowledge(&self, sale: &SaleId, group: &str, ids: &[String]) -> Result<(), StoreError> {
+        let (log, sale, group, ids) = (self.clone(), sale.clone(), group.to_owned(), ids.to_vec());
+        let done = over(&self.world, Seam::EventLog, "acknowledge", move || {
+            log.done(&sale, &group, &ids);
+            async {}
+        })
+        .await;
+        done.map_err(|cut| broken("acknowledge events", cut))
+    }
+}
