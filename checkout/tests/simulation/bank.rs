@@ -195,7 +195,7 @@ fn announce(world: &Arc<World>, checkouts: &Arc<Checkouts>, payment: PaymentId, 
     for _ in 0..copies {
         let pause = match world.below(4) {
             0 => Duration::ZERO,
-            1 if !world.is_calm() => world.between_ms(1_000, 30_000),
+            1 if !world.is_calm() => world.between_ms(1_000, 15_000),
             _ => world.between_ms(1, 800),
         };
         if copies > 1 {

@@ -35,9 +35,9 @@ use crate::{
     world::{Seam, World, lock},
 };
 
-pub const HOLD_SECONDS: u32 = 20;
+pub const HOLD_SECONDS: u32 = 10;
 pub const PER_ACCOUNT_LIMIT: u32 = 3;
-pub const TOTAL_LIMIT: u32 = 7;
+pub const TOTAL_LIMIT: u32 = 6;
 /// Items and units of each: more together than the sale-wide limit lets go.
 pub const ITEMS: [(&str, u32); 3] = [("red", 2), ("blue", 3), ("green", 4)];
 const PROCESSES: usize = 2;
@@ -261,7 +261,7 @@ impl House {
                     self.start_checkout(n).await;
                 }
                 _ if are_clocks_bad => {
-                    let store = i64::from(world.below(60_000)) - 30_000;
+                    let store = i64::from(world.below(30_000)) - 15_000;
                     let gate = i64::from(world.below(8_000)) - 4_000;
                     world.store_clock.set_off_ms(store);
                     world.gate_clock.set_off_ms(gate);

@@ -33,10 +33,10 @@ use tokio::{task::JoinSet, time::sleep};
 use world::{Outcome, World, lock};
 
 /// How long things go wrong.
-const STORM: Duration = Duration::from_secs(25);
+const STORM: Duration = Duration::from_secs(16);
 /// Everything must be settled this long after the last fault.
 const QUIET_MAX: Duration = Duration::from_secs(240);
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs one seed from its first step to its last.
 fn run(seed: u64, planted: Planted) -> Outcome {
@@ -51,8 +51,9 @@ async fn simulate(seed: u64, planted: Planted) -> Outcome {
     let world = World::begin(seed);
     let house = House::open(&world, planted).await;
     let mut shoppers = JoinSet::new();
-    for n in 0..6 + world.below(8) {
-        shoppers.spawn(shopper::shop(Arc::clone(&house), n));
+    let rush_ms = [200, 2_000, 8_000][world.below(3) as usize];
+    for n in 0..6 + world.below(15) {
+        shoppers.spawn(shopper::shop(Arc::clone(&house), n, rush_ms));
     }
     let trouble = tokio::spawn(Arc::clone(&house).trouble());
     storm(&world).await;
@@ -83,7 +84,7 @@ async fn settle(world: &World, house: &House) {
         passed += LOOK_EVERY;
     }
     // Duplicates that are still under way must change nothing any more.
-    sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(4)).await;
     world.audit();
     if let Err(problem) = audit::end(world) {
         world.violate(&problem);

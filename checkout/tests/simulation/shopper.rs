@@ -67,8 +67,8 @@ enum Came<T> {
     Unknown,
 }
 
-/// Shops: one or two purchases, one after another.
-pub async fn shop(house: Arc<House>, n: u32) {
+/// Shops: one or two purchases, one after another, beginning within `rush_ms`.
+pub async fn shop(house: Arc<House>, n: u32, rush_ms: u32) {
     let world = Arc::clone(&house.world);
     let mut account = [7; 16];
     account[..4].copy_from_slice(&n.to_be_bytes());
@@ -83,7 +83,7 @@ pub async fn shop(house: Arc<House>, n: u32) {
     let token = AdmissionToken::sign(&admission, &house.ring).unwrap();
     let token = AdmissionToken::verify(&token, &house.ring, world.clock.now()).unwrap();
     let shopper = Shopper { n, token, house };
-    sleep(world.between_ms(0, 12_000)).await;
+    sleep(world.between_ms(0, rush_ms)).await;
     for visit in 0..=world.below(2) {
         shopper.visit(&world, visit).await;
         sleep(world.between_ms(100, 4_000)).await;
@@ -145,7 +145,7 @@ impl Shopper {
             }
             Habit::PaysAtTheLastMoment => {
                 let Some(payment) = self.start(world, order).await else { return };
-                sleep(world.between_ms((HOLD_SECONDS - 6) * 1_000, (HOLD_SECONDS + 3) * 1_000)).await;
+                sleep(world.between_ms((HOLD_SECONDS - 4) * 1_000, (HOLD_SECONDS + 2) * 1_000)).await;
                 bank::finish(world, &self.house.checkouts, payment, true);
             }
         }
