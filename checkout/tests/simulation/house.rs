@@ -40,7 +40,6 @@ pub const PER_ACCOUNT_LIMIT: u32 = 3;
 pub const TOTAL_LIMIT: u32 = 6;
 /// Items and units of each: more together than the sale-wide limit lets go.
 pub const ITEMS: [(&str, u32); 3] = [("red", 2), ("blue", 3), ("green", 4)];
-const PROCESSES: usize = 2;
 
 fn definition() -> String {
     let at = |seconds: i64| {
@@ -153,6 +152,8 @@ pub struct House {
     log: Arc<dyn EventLog>,
     planted: Planted,
     sale: Arc<StoredSale>,
+    /// Of each kind.
+    processes: usize,
 }
 
 impl House {
@@ -169,8 +170,9 @@ impl House {
             log: planted.log(Log::of(world)),
             planted,
             sale: catalog.sale(&world.sale).unwrap(),
+            processes: 1 + world.below(2) as usize,
         });
-        for n in 0..PROCESSES {
+        for n in 0..house.processes {
             house.start_gate(n).await;
             house.start_checkout(n).await;
         }
@@ -244,11 +246,16 @@ impl House {
         let pause_ms = [900, 3_000, 12_000][world.below(3) as usize];
         let are_clocks_bad = world.chance(400);
         loop {
-            sleep(world.between_ms(100, pause_ms)).await;
+            let mut pause = world.between_ms(100, pause_ms);
+            while !world.is_calm() && !pause.is_zero() {
+                let part = pause.min(Duration::from_millis(250));
+                sleep(part).await;
+                pause -= part;
+            }
             if world.is_calm() {
                 return;
             }
-            let n = world.below(PROCESSES as u32) as usize;
+            let n = world.below(self.processes as u32) as usize;
             match world.below(3) {
                 0 => {
                     self.gates.kill(&world, n);

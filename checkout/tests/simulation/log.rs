@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use lockgate_shared::{
     events::{Batch, Event, EventLog},
-    ids::SaleId,
+    ids::{ClaimId, SaleId},
     store::StoreError,
 };
 use tokio::time::Instant;
@@ -27,6 +27,8 @@ const BATCH_MAX: u32 = 6;
 
 #[derive(Default)]
 struct Groups {
+    /// A copy of the log, brought up to date by each read.
+    events: Vec<Event>,
     done: BTreeSet<(String, String)>,
     given: BTreeMap<(String, String), (String, Instant)>,
 }
@@ -46,21 +48,23 @@ impl Log {
     fn hand_out(&self, sale: &SaleId, group: &str, consumer: &str) -> Vec<Event> {
         let most = if self.world.is_calm() { 256 } else { 1 + self.world.below(BATCH_MAX) as usize };
         let mut groups = lock(&self.groups);
+        let news = self.world.gate.events_after(sale, groups.events.len());
+        groups.events.extend(news);
+        let Groups { events: log, done, given } = &mut *groups;
         let mut events = Vec::new();
-        for event in self.world.gate.events(sale) {
+        for event in log.iter() {
             let key = (group.to_owned(), event.id.clone());
-            if groups.done.contains(&key) {
+            if done.contains(&key) {
                 continue;
             }
-            let is_others = groups
-                .given
+            let is_others = given
                 .get(&key)
                 .is_some_and(|(whose, since)| whose != consumer && since.elapsed() < TAKE_OVER);
             if is_others && !self.world.mishap(20) {
                 continue;
             }
-            groups.given.insert(key, (consumer.to_owned(), Instant::now()));
-            events.push(event);
+            given.insert(key, (consumer.to_owned(), Instant::now()));
+            events.push(event.clone());
             if events.len() >= most {
                 break;
             }
@@ -68,13 +72,13 @@ impl Log {
         events
     }
 
-    fn done(&self, sale: &SaleId, group: &str, ids: &[String]) {
+    fn done(&self, group: &str, ids: &[String]) {
         for id in ids {
             lock(&self.groups).done.insert((group.to_owned(), id.clone()));
         }
-        for event in self.world.gate.events(sale).iter().filter(|event| ids.contains(&event.id)) {
-            let order = self.world.orders.orders().into_iter().find(|order| order.id == event.claim);
-            if order.is_none() {
+        let orders: BTreeSet<ClaimId> = self.world.orders.orders().iter().map(|order| order.id).collect();
+        for event in lock(&self.groups).events.iter().filter(|event| ids.contains(&event.id)) {
+            if !orders.contains(&event.claim) {
                 self.world.violate(&format!(
                     "the record {:?} of {} is acknowledged, but there is no order",
                     event.kind,
@@ -112,10 +116,10 @@ impl EventLog for Log {
         Ok(Batch { events, poison: Vec::new() })
     }
 
-    async fn acknowledge(&self, sale: &SaleId, group: &str, ids: &[String]) -> Result<(), StoreError> {
-        let (log, sale, group, ids) = (self.clone(), sale.clone(), group.to_owned(), ids.to_vec());
+    async fn acknowledge(&self, _: &SaleId, group: &str, ids: &[String]) -> Result<(), StoreError> {
+        let (log, group, ids) = (self.clone(), group.to_owned(), ids.to_vec());
         let done = over(&self.world, Seam::EventLog, "acknowledge", move || {
-            log.done(&sale, &group, &ids);
+            log.done(&group, &ids);
             async {}
         })
         .await;

@@ -105,7 +105,7 @@ struct State {
     violation: Option<String>,
     payments: BTreeMap<PaymentId, usize>,
     claims: BTreeMap<ClaimId, usize>,
-    acknowledged: BTreeMap<ClaimId, Vec<u32>>,
+    acknowledged: BTreeMap<ClaimId, (Vec<u32>, Instant)>,
 }
 
 /// The world.
@@ -274,20 +274,23 @@ impl World {
 
     /// A shopper was told that these units are held.
     pub fn acknowledge(&self, claim: ClaimId, units: &[u32]) {
-        let before = lock(&self.state).acknowledged.insert(claim, units.to_vec());
-        if before.is_some_and(|before| before != units) {
+        let now = Instant::now();
+        let (before, _) =
+            lock(&self.state).acknowledged.entry(claim).or_insert((units.to_vec(), now)).clone();
+        if before != units {
             self.violate(&format!("{} was acknowledged with other units before", self.claim(claim)));
         }
         self.audit();
     }
 
     pub fn acknowledged(&self) -> BTreeMap<ClaimId, Vec<u32>> {
-        lock(&self.state).acknowledged.clone()
+        let state = lock(&self.state);
+        state.acknowledged.iter().map(|(claim, (units, _))| (*claim, units.clone())).collect()
     }
 
-    /// Whether the claim was acknowledged.
-    pub fn has_acknowledged(&self, claim: ClaimId) -> bool {
-        lock(&self.state).acknowledged.contains_key(&claim)
+    /// How long ago the claim was acknowledged, if it was.
+    pub fn acknowledged_since(&self, claim: ClaimId) -> Option<Duration> {
+        lock(&self.state).acknowledged.get(&claim).map(|(_, since)| since.elapsed())
     }
 
     /// Writes down what must never be. The first such thing ends the seed.

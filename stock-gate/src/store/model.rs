@@ -66,6 +66,13 @@ impl ModelStore {
         sales.get(sale).map(|sale| sale.events.clone()).unwrap_or_default()
     }
 
+    /// What happened in a sale after its first `count` events, in order.
+    #[must_use]
+    pub fn events_after(&self, sale: &SaleId, count: usize) -> Vec<Event> {
+        let sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
+        sales.get(sale).and_then(|sale| sale.events.get(count..)).map(<[Event]>::to_vec).unwrap_or_default()
+    }
+
     /// Every hold of a sale, by claim.
     #[must_use]
     pub fn holds(&self, sale: &SaleId) -> Vec<Hold> {
