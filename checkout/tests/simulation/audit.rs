@@ -1,6 +1,9 @@
 //! The rules, held against the truth behind every seam after each step, and once more when all is quiet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
+};
 
 use futures::FutureExt as _;
 use lockgate_checkout::{
@@ -30,7 +33,7 @@ pub struct Tally {
 }
 
 pub fn tally(world: &World) -> Tally {
-    let holds = world.gate.holds(&world.sale);
+    let holds = world.gate.all_holds(&world.sale);
     let in_state = |state| holds.iter().filter(|hold| hold.state == state).count() as u64;
     let book = lock(&world.book);
     let charged = book.iter().filter(|entry| entry.charged.is_some());
@@ -52,8 +55,8 @@ struct Truth {
 impl Truth {
     fn of(world: &World) -> Self {
         Self {
-            holds: world.gate.holds(&world.sale).into_iter().map(|hold| (hold.claim, hold)).collect(),
-            orders: world.orders.orders().into_iter().map(|order| (order.id, order)).collect(),
+            holds: world.gate.all_holds(&world.sale).into_iter().map(|hold| (hold.claim, hold)).collect(),
+            orders: world.orders.all_orders().into_iter().map(|order| (order.id, order)).collect(),
             book: lock(&world.book).clone(),
         }
     }
@@ -62,6 +65,11 @@ impl Truth {
 /// What must hold at every moment.
 pub fn step(world: &World) -> Result<(), String> {
     let truth = Truth::of(world);
+    one_order(world, &truth)?;
+    // A stock that waits to be rebuilt sells nothing and is whatever is left of it.
+    if world.is_closed() {
+        return Ok(());
+    }
     stock(world, &truth)?;
     owners(world, &truth)?;
     money(world, &truth)?;
@@ -119,8 +127,8 @@ fn stock(world: &World, truth: &Truth) -> Result<(), String> {
     }
 }
 
-/// Orders: one owner per unit; sold at the gate means paid; what owns units has them.
-fn owners(world: &World, truth: &Truth) -> Result<(), String> {
+/// One order owns a unit.
+fn one_order(world: &World, truth: &Truth) -> Result<(), String> {
     let mut owned: BTreeMap<(&ItemId, u32), ClaimId> = BTreeMap::new();
     for order in truth.orders.values().filter(|order| order.owns_units()) {
         for unit in &order.units {
@@ -130,6 +138,11 @@ fn owners(world: &World, truth: &Truth) -> Result<(), String> {
             }
         }
     }
+    Ok(())
+}
+
+/// Sold at the gate means paid; what an order owns is not free there.
+fn owners(world: &World, truth: &Truth) -> Result<(), String> {
     for hold in truth.holds.values() {
         let order = truth.orders.get(&hold.claim);
         let name = world.claim(hold.claim);
@@ -142,6 +155,10 @@ fn owners(world: &World, truth: &Truth) -> Result<(), String> {
             (HoldState::Released, None) => return Err(format!("{name} was freed without an order's word")),
             _ => {}
         }
+    }
+    // An order whose records were on their way during a fail-over has no hold until the next rebuild.
+    if world.has_failed_over.load(Ordering::Relaxed) {
+        return Ok(());
     }
     match truth.orders.keys().find(|id| !truth.holds.contains_key(id)) {
         Some(stray) => Err(format!("the order of {} has no hold", world.claim(*stray))),
@@ -159,6 +176,9 @@ fn money(world: &World, truth: &Truth) -> Result<(), String> {
             return Err(format!("{name} was opened, but no order knows it"));
         }
         let Some(hold) = truth.holds.get(&claim) else {
+            if world.has_failed_over.load(Ordering::Relaxed) {
+                continue;
+            }
             return Err(format!("{name} was opened for a claim that is not there"));
         };
         if hold.state == HoldState::Released {
@@ -190,6 +210,13 @@ pub fn is_settled(world: &World) -> bool {
 /// What must hold once all is quiet.
 pub fn end(world: &World) -> Result<(), String> {
     let truth = Truth::of(world);
+    for order in truth.orders.values().filter(|order| !truth.holds.contains_key(&order.id)) {
+        let of = |entry: &Entry| entry.opened.as_ref().is_some_and(|(claim, _)| *claim == order.id);
+        let is_charged = truth.book.iter().any(|entry| of(entry) && entry.stage == Stage::Paid);
+        if order.owns_units() || is_charged {
+            return Err(format!("{} has an order and no hold", world.claim(order.id)));
+        }
+    }
     for hold in truth.holds.values() {
         let name = world.claim(hold.claim);
         let Some(order) = truth.orders.get(&hold.claim) else {

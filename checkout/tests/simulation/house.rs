@@ -29,9 +29,11 @@ use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
 use crate::{
     bank::Bank,
+    gate_seam::GateSeam,
     log::Log,
+    order_seam::OrderSeam,
     planted::Planted,
-    seams::{Cut, GateSeam, OrderSeam, over},
+    seams::{Cut, over},
     world::{Seam, World, lock},
 };
 
@@ -150,6 +152,8 @@ pub struct House {
     catalog: Arc<MemoryCatalog>,
     pub ring: Arc<KeyRing>,
     log: Arc<dyn EventLog>,
+    /// The same, to cut its tail off.
+    cut: Log,
     planted: Planted,
     sale: Arc<StoredSale>,
     /// Of each kind.
@@ -161,13 +165,15 @@ impl House {
         let store = Arc::new(MemoryCatalog::default());
         let catalog = Catalog::new(Arc::<MemoryCatalog>::clone(&store), Arc::new(world.clock.clone()));
         catalog.apply(parse_toml("simulation", &definition()).unwrap(), None).await.unwrap();
+        let log = Log::of(world);
         let house = Arc::new(Self {
             world: Arc::clone(world),
             checkouts: Arc::new(Fleet::new("checkout")),
             gates: Arc::new(Fleet::new("gate")),
             catalog: store,
             ring: Arc::new(demo_ring()),
-            log: planted.log(Log::of(world)),
+            log: planted.log(log.clone()),
+            cut: log,
             planted,
             sale: catalog.sale(&world.sale).unwrap(),
             processes: 1 + world.below(2) as usize,
@@ -192,10 +198,9 @@ impl House {
     }
 
     async fn start_gate(&self, n: usize) {
-        let inner = self.planted.gate_store(&self.world);
         let app = Arc::new(stock_gate::App::new(stock_gate::AppParts {
             catalog: self.catalog().await,
-            store: Arc::new(GateSeam { world: Arc::clone(&self.world), inner }),
+            store: Arc::new(GateSeam { world: Arc::clone(&self.world), planted: self.planted }),
             ring: Arc::clone(&self.ring),
             clock: Arc::new(self.world.gate_clock.clone()),
         }));
@@ -256,7 +261,12 @@ impl House {
                 return;
             }
             let n = world.below(self.processes as u32) as usize;
-            match world.below(3) {
+            match world.below(4) {
+                3 => {
+                    if let Some(left) = world.fail_over() {
+                        self.cut.cut(left);
+                    }
+                }
                 0 => {
                     self.gates.kill(&world, n);
                     sleep(world.between_ms(0, 2_000)).await;

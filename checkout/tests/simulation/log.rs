@@ -16,7 +16,7 @@ use lockgate_shared::{
 use tokio::time::Instant;
 
 use crate::{
-    seams::{Cut, over},
+    seams::{broken, over},
     world::{Seam, World, lock},
 };
 
@@ -29,6 +29,8 @@ const BATCH_MAX: u32 = 6;
 struct Groups {
     /// A copy of the log, brought up to date by each read.
     events: Vec<Event>,
+    /// How often its tail was cut off. Part of the ids, so that none is given twice.
+    cuts: u32,
     done: BTreeSet<(String, String)>,
     given: BTreeMap<(String, String), (String, Instant)>,
 }
@@ -45,12 +47,25 @@ impl Log {
         Self { world: Arc::clone(world), groups: Arc::default() }
     }
 
+    /// A fail-over leaves the first `count` entries, and forgets some of what was acknowledged.
+    pub fn cut(&self, count: usize) {
+        let mut groups = lock(&self.groups);
+        groups.events.truncate(count);
+        groups.cuts += 1;
+        groups.given.clear();
+        let Groups { events, done, .. } = &mut *groups;
+        done.retain(|(_, id)| events.iter().any(|event| event.id == *id) && !self.world.chance(100));
+    }
+
     fn hand_out(&self, sale: &SaleId, group: &str, consumer: &str) -> Vec<Event> {
         let most = if self.world.is_calm() { 256 } else { 1 + self.world.below(BATCH_MAX) as usize };
         let mut groups = lock(&self.groups);
         let news = self.world.gate.events_after(sale, groups.events.len());
-        groups.events.extend(news);
-        let Groups { events: log, done, given } = &mut *groups;
+        let cuts = groups.cuts;
+        groups
+            .events
+            .extend(news.into_iter().map(|event| Event { id: format!("{cuts}-{}", event.id), ..event }));
+        let Groups { events: log, done, given, .. } = &mut *groups;
         let mut events = Vec::new();
         for event in log.iter() {
             let key = (group.to_owned(), event.id.clone());
@@ -74,9 +89,12 @@ impl Log {
 
     fn done(&self, group: &str, ids: &[String]) {
         for id in ids {
-            lock(&self.groups).done.insert((group.to_owned(), id.clone()));
+            let mut groups = lock(&self.groups);
+            if groups.events.iter().any(|event| event.id == *id) {
+                groups.done.insert((group.to_owned(), id.clone()));
+            }
         }
-        let orders: BTreeSet<ClaimId> = self.world.orders.orders().iter().map(|order| order.id).collect();
+        let orders: BTreeSet<ClaimId> = self.world.orders.all_orders().iter().map(|order| order.id).collect();
         for event in lock(&self.groups).events.iter().filter(|event| ids.contains(&event.id)) {
             if !orders.contains(&event.claim) {
                 self.world.violate(&format!(
@@ -86,13 +104,6 @@ impl Log {
                 ));
             }
         }
-    }
-}
-
-fn broken(verb: &'static str, cut: Cut) -> StoreError {
-    match cut {
-        Cut::Refused => StoreError::untouched(verb, "the simulation refused it"),
-        Cut::Lost => StoreError::unknown(verb, "the simulation lost the answer"),
     }
 }
 

@@ -12,11 +12,11 @@ use lockgate_checkout::{
 use lockgate_shared::{
     clock::Timestamp,
     events::{Batch, EventLog},
-    gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, ReleaseAnswer, StockSnapshot},
-    ids::{ClaimId, ItemId, SaleId, TokenId},
+    gate::ClaimAnswer,
+    ids::SaleId,
     store::StoreError,
 };
-use lockgate_stock_gate::store::{Claim, Prepared, Store};
+use lockgate_stock_gate::store::{Claim, Store as _};
 use tokio::time::sleep;
 
 use crate::{bank::Bank, log::Log, world::World};
@@ -51,8 +51,37 @@ impl Planted {
         }
     }
 
-    pub fn gate_store(self, world: &Arc<World>) -> Arc<dyn Store> {
-        Arc::new(Stock { world: Arc::clone(world), planted: self })
+    /// A claim at the store, as it should be or with a bug.
+    pub async fn claim(
+        self,
+        world: &Arc<World>,
+        sale: &SaleId,
+        claim: &Claim,
+    ) -> Result<ClaimAnswer, StoreError> {
+        let gate = &world.gate;
+        let is_known = gate.hold(sale, claim.request.claim).await.is_ok_and(|hold| hold.is_some());
+        if self == Self::CheckThenCount && !is_known {
+            let left = gate.stock(sale, claim.limits.total).await?.total_left;
+            if left.is_some_and(|left| left < claim.request.quantity) {
+                return Ok(ClaimAnswer::SoldOut { may_return: true });
+            }
+            sleep(world.between_ms(1, 20)).await;
+            let mut unchecked = claim.clone();
+            unchecked.limits.total = None;
+            return gate.claim(sale, &unchecked).await;
+        }
+        if self == Self::AnswerBeforeCommit && !is_known {
+            let before = gate.copy();
+            let answer = gate.claim(sale, claim).await;
+            gate.set_back(&before);
+            let (world, sale, claim) = (Arc::clone(world), sale.clone(), claim.clone());
+            tokio::spawn(async move {
+                sleep(world.between_ms(1, 100)).await;
+                world.gate.claim(&sale, &claim).await
+            });
+            return answer;
+        }
+        gate.claim(sale, claim).await
     }
 }
 
@@ -102,73 +131,5 @@ impl EventLog for Careless {
 
     async fn acknowledge(&self, _: &SaleId, _: &str, _: &[String]) -> Result<(), StoreError> {
         Ok(())
-    }
-}
-
-/// The gate's store, as it is or with a bug in its claims.
-struct Stock {
-    world: Arc<World>,
-    planted: Planted,
-}
-
-#[async_trait]
-impl Store for Stock {
-    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
-        self.world.gate.prepare(sale, items).await
-    }
-
-    async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let gate = &self.world.gate;
-        let is_known = gate.hold(sale, claim.request.claim).await.is_ok_and(|hold| hold.is_some());
-        if self.planted == Planted::CheckThenCount && !is_known {
-            let left = gate.stock(sale, claim.limits.total).await?.total_left;
-            if left.is_some_and(|left| left < claim.request.quantity) {
-                return Ok(ClaimAnswer::SoldOut { may_return: true });
-            }
-            sleep(self.world.between_ms(1, 20)).await;
-            let mut unchecked = claim.clone();
-            unchecked.limits.total = None;
-            return gate.claim(sale, &unchecked).await;
-        }
-        if self.planted == Planted::AnswerBeforeCommit && !is_known {
-            let before = gate.copy();
-            let answer = gate.claim(sale, claim).await;
-            gate.set_back(&before);
-            let (world, sale, claim) = (Arc::clone(&self.world), sale.clone(), claim.clone());
-            tokio::spawn(async move {
-                sleep(world.between_ms(1, 100)).await;
-                world.gate.claim(&sale, &claim).await
-            });
-            return answer;
-        }
-        gate.claim(sale, claim).await
-    }
-
-    async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError> {
-        self.world.gate.commit(sale, claim).await
-    }
-
-    async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
-        self.world.gate.release(sale, claim).await
-    }
-
-    async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
-        self.world.gate.expire(sale, max).await
-    }
-
-    async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, StoreError> {
-        self.world.gate.forfeit(sale, token_id).await
-    }
-
-    async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
-        self.world.gate.hold(sale, claim).await
-    }
-
-    async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
-        self.world.gate.stock(sale, total_limit).await
-    }
-
-    async fn ready(&self) -> Result<(), StoreError> {
-        self.world.gate.ready().await
     }
 }

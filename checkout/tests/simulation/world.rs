@@ -13,8 +13,12 @@ use lockgate_checkout::{payment::PaymentId, store::model::ModelStore as Orders};
 use lockgate_shared::{
     clock::{Clock, Timestamp},
     ids::{ClaimId, SaleId},
+    store::StoreError,
 };
-use lockgate_stock_gate::store::model::ModelStore as GateStock;
+use lockgate_stock_gate::store::{
+    Suspicion,
+    model::{Copied, ModelStore as GateStock},
+};
 use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
 use tokio::time::Instant;
 
@@ -124,6 +128,14 @@ pub struct World {
     pub orders: Orders,
     /// What the payment gateway knows.
     pub book: Mutex<Book>,
+    /// Whether the store was ever set back.
+    pub has_failed_over: AtomicBool,
+    /// Whether this seed's store may fail over.
+    may_fail_over: bool,
+    /// Whether the gate's store is another one than the gate last worked with.
+    is_strange: AtomicBool,
+    /// What a replica may be at: nothing that was answered since is missing in any of these.
+    replicas: Mutex<VecDeque<Copied>>,
     is_calm: AtomicBool,
     state: Mutex<State>,
 }
@@ -156,6 +168,10 @@ impl World {
             store_clock,
             orders: Orders::default(),
             book: Mutex::default(),
+            has_failed_over: AtomicBool::new(false),
+            may_fail_over: dice.random_range(0..2_u32) == 0,
+            is_strange: AtomicBool::new(false),
+            replicas: Mutex::default(),
             is_calm: AtomicBool::new(false),
             state: Mutex::new(State {
                 dice,
@@ -237,6 +253,80 @@ impl World {
             return self.between_ms(200, 4_000);
         }
         self.between_ms(0, 12)
+    }
+
+    /// The store's identity is checked on each connection before its first use.
+    pub fn check_identity(&self) -> Result<(), Suspicion> {
+        if self.is_strange.load(Ordering::Relaxed) {
+            return Err(Suspicion("it is another store than before".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Before a write: a replica may stay behind at this point.
+    pub fn remember(&self) {
+        if self.may_fail_over && self.mishap(400) {
+            let mut replicas = lock(&self.replicas);
+            replicas.push_back(self.gate.copy());
+            if replicas.len() > 6 {
+                replicas.pop_front();
+            }
+        }
+    }
+
+    /// A claim is answered once every replica has it; false if a fail-over was faster.
+    pub fn replicate(&self, claim: ClaimId) -> bool {
+        let is_there = self.gate.all_holds(&self.sale).iter().any(|hold| hold.claim == claim);
+        if is_there {
+            lock(&self.replicas).clear();
+        }
+        is_there
+    }
+
+    /// The master dies, and a replica that may lack the last writes takes its place. Answers how many events are left.
+    pub fn fail_over(&self) -> Option<usize> {
+        let copy = {
+            let mut replicas = lock(&self.replicas);
+            let n = self.below(u32::try_from(replicas.len()).unwrap()) as usize;
+            let copy = replicas.remove(n)?;
+            replicas.clear();
+            copy
+        };
+        let before = self.gate.event_count(&self.sale);
+        self.gate.set_back(&copy);
+        let left = self.gate.event_count(&self.sale);
+        self.is_strange.store(true, Ordering::Relaxed);
+        self.has_failed_over.store(true, Ordering::Relaxed);
+        self.count("fail-over");
+        self.note(format!("the store fails over; {} of {before} events are lost", before - left));
+        Some(left)
+    }
+
+    /// A rebuilt stock stands.
+    pub fn reopened(&self) {
+        self.is_strange.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the stock waits to be rebuilt.
+    pub fn is_closed(&self) -> bool {
+        self.is_strange.load(Ordering::Relaxed) || self.gate.is_frozen(&self.sale)
+    }
+
+    /// Writes down what the gate's store did.
+    pub fn note_gate<T: std::fmt::Debug>(&self, what: &str, answer: &Result<T, StoreError>) {
+        // Ids that are random would differ from run to run, and sweeps that find nothing tell nothing.
+        match answer {
+            Ok(_) if what.starts_with("freeze") || what.starts_with("stage") => {
+                self.note(format!("gate: {what}"))
+            }
+            Ok(done) => {
+                let words = format!("{done:?}");
+                if words != "[]" {
+                    self.note(format!("gate: {what} -> {}", short(&words)));
+                }
+            }
+            Err(error) => self.note(format!("gate: {what} -> {}", error.causes())),
+        }
     }
 
     /// Counts something that went wrong.
@@ -326,6 +416,11 @@ impl World {
             tally: audit::tally(self),
         }
     }
+}
+
+/// The first words of a long answer, without the memo.
+fn short(words: &str) -> &str {
+    words.split(", claimed_at").next().unwrap_or(words)
 }
 
 /// What a seed came to.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use rand::CryptoRng;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::SaleRow;
 use crate::{clock::Timestamp, sale::SaleDefinition};
@@ -75,9 +76,20 @@ pub struct Controls {
     /// opened has lost its data, and must never be given a fresh full stock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stock_opened_at: Option<Timestamp>,
+    /// The changes of the stock that the definition's items include, so that none counts twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stock_changes: Vec<Uuid>,
+    /// How often the stock was rebuilt, as the gate counts it; 0 before the first time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stock_generation: u64,
     /// The public value the operator gave to the draw, after its pools were frozen. Given once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beacon: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde takes")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The text of a row.

@@ -9,29 +9,12 @@ use lockgate_shared::{
 
 use super::{
     Claim, Prepared,
-    testbed::{Bench, account, check_invariant, claim, claim_id, held, item, sale, take, token_id},
+    testbed::{
+        Bench, account, check_invariant, claim, claim_id, conformance, held, item, sale, stamp, take,
+        token_id,
+    },
 };
 use crate::hold::Refusal;
-
-macro_rules! stamp {
-    ($back_end:ident: $($case:ident)*) => {
-        mod $back_end {
-            $(#[tokio::test]
-            async fn $case() {
-                let bench = super::Bench::$back_end().await;
-                super::$case(&bench).await;
-            })*
-        }
-    };
-}
-
-macro_rules! conformance {
-    ($($case:ident)*) => {
-        stamp!(model: $($case)*);
-        stamp!(sqlite: $($case)*);
-        stamp!(redis: $($case)*);
-    };
-}
 
 conformance! {
     stock_is_prepared_once

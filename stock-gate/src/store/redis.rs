@@ -8,15 +8,17 @@ use lockgate_shared::{
     clock::Timestamp,
     events,
     gate::{
-        ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
+        ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
+        HoldState, HoldsPage, ItemStock, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer,
+        StageRequest, StockSnapshot,
     },
     ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
-    limits::CLAIMANTS_MAX,
+    limits::{CLAIMANTS_MAX, RESTOCKS_MAX, STOCK_MAX, UNIT_NUMBER_MAX},
     store::{StoreError, redis::RedisLink},
 };
 use redis::{Script, ToRedisArgs};
 
-use super::{Claim, Prepared, Store, Suspicion};
+use super::{Claim, FreezeOrder, Prepared, Store, Suspicion};
 use crate::stock;
 
 macro_rules! script {
@@ -25,12 +27,15 @@ macro_rules! script {
     };
 }
 
+mod rebuild;
+
 script!(PREPARE, "redis/prepare.lua");
 script!(CLAIM, "redis/claim.lua");
 script!(COMMIT, "redis/commit.lua");
 script!(RELEASE, "redis/release.lua");
 script!(EXPIRE, "redis/expire.lua");
 script!(FORFEIT, "redis/forfeit.lua");
+script!(RESTOCK, "redis/restock.lua");
 script!(HOLD, "redis/hold.lua");
 script!(STOCK, "redis/stock.lua");
 
@@ -64,6 +69,12 @@ impl RedisStore {
         Self { link }
     }
 
+    /// The identity of the store process for which what is written now is valid.
+    #[expect(clippy::unused_self, reason = "the connection will know it")]
+    fn identity(&self) -> String {
+        String::new()
+    }
+
     fn keys(&self, sale: &SaleId) -> Keys {
         let key = |name: &str| self.link.key(&format!("{{{sale}}}:{name}"));
         Keys {
@@ -95,8 +106,8 @@ impl RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
-        let args: Vec<String> =
-            items.iter().flat_map(|(item, stock)| [item.to_string(), stock.to_string()]).collect();
+        let mut args = vec![self.identity()];
+        args.extend(items.iter().flat_map(|(item, stock)| [item.to_string(), stock.to_string()]));
         let answer = self.run("prepare", &PREPARE, &self.keys(sale).all(), args).await?;
         match words(&answer).as_slice() {
             ["fresh"] => Ok(Prepared::Fresh),
@@ -120,6 +131,7 @@ impl Store for RedisStore {
             request.admitted_at.to_string(),
             limit_text(claim.limits.abandoned_holds),
             request.token_id.to_string(),
+            limit_text(claim.limits.live_holds),
         ];
         let answer = self.run("claim", &CLAIM, &self.keys(sale).all(), &args).await?;
         let read = || {
@@ -131,6 +143,9 @@ impl Store for RedisStore {
                 ["sold_out", may_return] => ClaimAnswer::SoldOut { may_return: *may_return == "1" },
                 ["limit_reached", limit, taken] => {
                     ClaimAnswer::LimitReached { limit: limit.parse().ok()?, taken: taken.parse().ok()? }
+                }
+                ["live_holds_reached", limit, live] => {
+                    ClaimAnswer::LiveHoldsReached { limit: limit.parse().ok()?, live: live.parse().ok()? }
                 }
                 ["line_up_again", abandoned] => {
                     ClaimAnswer::LineUpAgain { abandoned: abandoned.parse().ok()? }
@@ -184,6 +199,19 @@ impl Store for RedisStore {
         }
     }
 
+    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError> {
+        let args = [
+            request.id.to_string(),
+            request.item.to_string(),
+            request.change.to_string(),
+            STOCK_MAX.to_string(),
+            UNIT_NUMBER_MAX.to_string(),
+            RESTOCKS_MAX.to_string(),
+        ];
+        let answer = self.run("restock", &RESTOCK, &self.keys(sale).all(), &args).await?;
+        read_restock(&request.item, &answer).ok_or_else(|| odd("restock", &answer))
+    }
+
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
         let keys = self.keys(sale);
         let answer = self.run("hold", &HOLD, &[keys.stock, keys.holds], claim.to_string()).await?;
@@ -202,6 +230,26 @@ impl Store for RedisStore {
         let args = (limit_text(total_limit), CLAIMANTS_MAX);
         let answer = self.run("stock", &STOCK, &[keys.stock, keys.accounts], args).await?;
         read_stock(&answer, total_limit).ok_or_else(|| odd("stock", &answer))
+    }
+
+    async fn generation(&self, sale: &SaleId) -> Result<Option<u64>, StoreError> {
+        rebuild::generation(self, sale).await
+    }
+
+    async fn freeze(&self, sale: &SaleId, order: &FreezeOrder) -> Result<FreezeAnswer, StoreError> {
+        rebuild::freeze(self, sale, order).await
+    }
+
+    async fn holds(&self, sale: &SaleId, after: Option<&str>, max: usize) -> Result<HoldsPage, StoreError> {
+        rebuild::holds(self, sale, after, max).await
+    }
+
+    async fn stage(&self, sale: &SaleId, page: &StageRequest) -> Result<StageAnswer, StoreError> {
+        rebuild::stage(self, sale, page).await
+    }
+
+    async fn conclude(&self, sale: &SaleId, request: &ConcludeRequest) -> Result<ConcludeAnswer, StoreError> {
+        rebuild::conclude(self, sale, request).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
@@ -242,6 +290,33 @@ fn read_record(claim: ClaimId, record: &str) -> Option<Hold> {
         claimed_at: Timestamp::from_micros(field()?.parse().ok()?),
         deadline: Timestamp::from_micros(field()?.parse().ok()?),
         memo: field()?.to_owned(),
+    })
+}
+
+fn read_restock(item: &ItemId, answer: &[String]) -> Option<RestockAnswer> {
+    let counts = |[stock, available, held, sold]: [&&str; 4]| {
+        Some(ItemStock {
+            item: item.clone(),
+            stock: stock.parse().ok()?,
+            available: available.parse().ok()?,
+            held: held.parse().ok()?,
+            sold: sold.parse().ok()?,
+        })
+    };
+    Some(match words(answer).as_slice() {
+        ["changed", a, b, c, d, replayed] => {
+            RestockAnswer::Changed { counts: counts([a, b, c, d])?, replayed: *replayed == "1" }
+        }
+        ["taken", a, b, c, d, least] => {
+            RestockAnswer::Taken { counts: counts([a, b, c, d])?, least: least.parse().ok()? }
+        }
+        ["too_many", a, b, c, d, most] => {
+            RestockAnswer::TooMany { counts: counts([a, b, c, d])?, most: most.parse().ok()? }
+        }
+        ["too_many_changes"] => RestockAnswer::TooManyChanges { most: RESTOCKS_MAX },
+        ["mismatch"] => RestockAnswer::Mismatch,
+        ["no_such_item"] => RestockAnswer::NoSuchItem,
+        _ => return None,
     })
 }
 

@@ -14,6 +14,9 @@ for index, kind in ipairs(kinds) do
     end
 end
 
+if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
 local values = redis.call('HMGET', KEYS[1], 'clock', 'due')
 local clock, due = tonumber(values[1] or ''), tonumber(values[2] or '')
 if not (clock and due) then

@@ -12,6 +12,9 @@ for index, kind in ipairs(kinds) do
         return {'suspect', KEYS[index] .. ' is a ' .. found}
     end
 end
+if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
 if not tonumber(redis.call('HGET', KEYS[1], 'claims') or '') then
     return {'suspect', 'the sale has no stock here'}
 end

@@ -1,13 +1,16 @@
 #!lua
 -- Puts a sale's stock there, once.
 -- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
--- ARGV: item, units, item, units, ... in the order of the sale file
+-- ARGV: 1 identity of the store this stock is valid for, then item, units, item, units, ... in the order of the sale file
 -- Output: {'fresh'} | {'already'}
 --   | {'suspect', why}: something is left of an earlier stock; nothing was written
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
     if redis.call('TYPE', KEYS[1]).ok ~= 'hash' or redis.call('HEXISTS', KEYS[1], 'clock') == 0 then
         return {'suspect', KEYS[1] .. ' is no stock'}
+    end
+    if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+        return {'suspect', 'the sale is frozen until its stock is rebuilt'}
     end
     return {'already'}
 end
@@ -20,13 +23,13 @@ for index = 2, 7 do
     end
 end
 
-local fields = {'clock', '0', 'claims', '0', 'due', '0', 'accounts', '0', 'total', '0', 'held', '0'}
+local fields = {'clock', '0', 'claims', '0', 'due', '0', 'accounts', '0', 'total', '0', 'held', '0', 'restocks', '0', 'generation', '1', 'identity', ARGV[1]}
 local items = {}
-for index = 1, #ARGV, 2 do
+for index = 2, #ARGV, 2 do
     local item, units = ARGV[index], ARGV[index + 1]
     items[#items + 1] = item
     for _, pair in ipairs({
-        {'place:', tostring(#items)}, {'stock:', units}, {'available:', units}, {'held:', '0'}, {'sold:', '0'}, {'next:', '1'},
+        {'place:', tostring(#items)}, {'stock:', units}, {'available:', units}, {'held:', '0'}, {'sold:', '0'}, {'next:', '1'}, {'last:', units},
     }) do
         fields[#fields + 1] = pair[1] .. item
         fields[#fields + 1] = pair[2]
