@@ -135,7 +135,7 @@ pub struct World {
     /// Whether the gate's store is another one than the gate last worked with.
     is_strange: AtomicBool,
     /// What a replica may be at: nothing that was answered since is missing in any of these.
-    replicas: Mutex<VecDeque<Copied>>,
+    replicas: Mutex<VecDeque<(usize, Copied)>>,
     is_calm: AtomicBool,
     state: Mutex<State>,
 }
@@ -266,8 +266,11 @@ impl World {
     /// Before a write: a replica may stay behind at this point.
     pub fn remember(&self) {
         if self.may_fail_over && self.mishap(400) {
+            let count = self.gate.event_count(&self.sale);
             let mut replicas = lock(&self.replicas);
-            replicas.push_back(self.gate.copy());
+            if replicas.back().is_none_or(|(last, _)| *last != count) {
+                replicas.push_back((count, self.gate.copy()));
+            }
             if replicas.len() > 6 {
                 replicas.pop_front();
             }
@@ -288,7 +291,7 @@ impl World {
         let copy = {
             let mut replicas = lock(&self.replicas);
             let n = self.below(u32::try_from(replicas.len()).unwrap()) as usize;
-            let copy = replicas.remove(n)?;
+            let (_, copy) = replicas.remove(n)?;
             replicas.clear();
             copy
         };
