@@ -39,10 +39,13 @@ impl GateSeam {
         T: std::fmt::Debug + Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let (world, words) = (Arc::clone(&self.world), format!("{verb} {of}"));
+        let (world, words, planted) = (Arc::clone(&self.world), format!("{verb} {of}"), self.planted);
         let done = move || {
             let (world, doing, words) = (Arc::clone(&world), call(Arc::clone(&world)), words.clone());
             async move {
+                if planted == Planted::UnnoticedFailOver {
+                    world.reopened();
+                }
                 if !REBUILDING.contains(&verb) {
                     world.check_identity().map_err(|why| StoreError::untouched(verb, why))?;
                 }

@@ -201,11 +201,11 @@ fn every_seed_keeps_the_rules() {
 
 #[test]
 fn one_seed_is_one_story() {
-    for seed in [1, 7, 23] {
+    for seed in 0..12 {
         let (first, second) = (run(seed, Planted::Nothing), run(seed, Planted::Nothing));
         assert_eq!(first.trace, second.trace, "seed {seed}");
         assert_eq!((first.digest, first.steps), (second.digest, second.steps), "seed {seed}");
-        assert!(first.steps > 100, "seed {seed} is too quiet: {} steps", first.steps);
+        assert!(first.steps > 50, "seed {seed} is too quiet: {} steps", first.steps);
     }
 }
 
@@ -236,4 +236,9 @@ fn records_acknowledged_before_the_commit_are_found() {
 #[test]
 fn a_claim_answered_before_the_commit_is_found() {
     is_found(Planted::AnswerBeforeCommit, "has vanished");
+}
+
+#[test]
+fn h10_a_store_that_lost_its_last_writes_unnoticed_is_found() {
+    is_found(Planted::UnnoticedFailOver, "is not settled");
 }

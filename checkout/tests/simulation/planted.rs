@@ -34,6 +34,8 @@ pub enum Planted {
     AcknowledgeBeforeCommit,
     /// A claim is answered before it is written.
     AnswerBeforeCommit,
+    /// The gate goes on with a store that lost its last writes.
+    UnnoticedFailOver,
 }
 
 impl Planted {

@@ -300,7 +300,7 @@ impl World {
         let left = self.gate.event_count(&self.sale);
         self.is_strange.store(true, Ordering::Relaxed);
         self.has_failed_over.store(true, Ordering::Relaxed);
-        self.count("fail-over");
+        self.count(if left < before { "fail-over that loses writes" } else { "fail-over" });
         self.note(format!("the store fails over; {} of {before} events are lost", before - left));
         Some(left)
     }
