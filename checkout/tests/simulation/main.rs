@@ -88,12 +88,16 @@ async fn settle(world: &World, house: &House) {
     // Duplicates that are still under way must change nothing any more.
     sleep(Duration::from_secs(4)).await;
     world.audit();
+    if world.is_closed() {
+        world.violate("the stock was not rebuilt");
+    }
     if let Err(problem) = audit::end(world) {
         world.violate(&problem);
     }
-    let books = house.checkouts.any().unwrap().books(&world.sale).await.unwrap();
-    if !books.balanced {
-        world.violate(&format!("the books do not balance: {books:?}"));
+    match house.checkouts.any().unwrap().books(&world.sale).await {
+        Ok(books) if books.balanced => {}
+        Ok(books) => world.violate(&format!("the books do not balance: {books:?}")),
+        Err(problem) => world.violate(&format!("the books cannot be read: {problem:?}")),
     }
     world.note("all is quiet");
 }
@@ -164,7 +168,10 @@ fn run_all(seeds: std::ops::Range<u64>, planted: Planted, is_enough: bool) -> Su
                     if seed >= seeds.end || (is_enough && found.load(Ordering::Relaxed)) {
                         return;
                     }
-                    let outcome = run(seed, planted);
+                    let outcome = std::panic::catch_unwind(|| run(seed, planted)).unwrap_or_else(|panic| {
+                        eprintln!("seed {seed} panicked");
+                        std::panic::resume_unwind(panic)
+                    });
                     found.fetch_or(outcome.violation.is_some(), Ordering::Relaxed);
                     lock(&sum).add(outcome);
                 }
