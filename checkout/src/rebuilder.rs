@@ -101,6 +101,7 @@ impl From<Trouble> for Problem {
 pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
+            biased;
             _ = stop.wait_for(|stop| *stop) => return,
             () = app.gate.direct().frozen().arrived() => {}
         }
@@ -112,6 +113,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
             },
         );
         tokio::select! {
+            biased;
             _ = stop.wait_for(|stop| *stop) => return,
             () = work => {}
         }

@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use lockgate_shared::{
@@ -12,7 +12,7 @@ use lockgate_shared::{
     ids::ClaimId,
     problem::Problem,
 };
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 use crate::{
     app::App,
@@ -48,6 +48,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
             tokio::time::sleep(GATHER_FOR).await;
         };
         tokio::select! {
+            biased;
             _ = stop.wait_for(|stop| *stop) => return,
             () = gathered => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}

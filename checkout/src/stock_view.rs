@@ -132,6 +132,7 @@ impl StockView {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 _ = stop.wait_for(|stop| *stop) => return,
                 _ = ticks.tick() => {}
             }

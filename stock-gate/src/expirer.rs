@@ -38,6 +38,7 @@ pub async fn run(app: Arc<App>, stop: watch::Receiver<bool>) {
     loop {
         let mut stopping = stop.clone();
         tokio::select! {
+            biased;
             _ = stopping.wait_for(|stop| *stop) => return,
             _ = ticks.tick() => {}
         }

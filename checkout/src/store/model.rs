@@ -33,6 +33,12 @@ struct State {
 }
 
 impl ModelStore {
+    /// Every order, by id.
+    #[must_use]
+    pub fn all_orders(&self) -> Vec<OrderRecord> {
+        self.with(|state| state.orders.values().cloned().collect())
+    }
+
     fn with<T>(&self, op: impl FnOnce(&mut State) -> T) -> T {
         op(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,5 +1,6 @@
 //! The model: the gate in memory, as plainly as it can be said. Every back end answers like it.
 
+mod inside;
 mod rebuild;
 
 use std::{
@@ -22,6 +23,7 @@ use lockgate_shared::{
 };
 use uuid::Uuid;
 
+pub use self::inside::Copied;
 use super::{Claim, FreezeOrder, Prepared, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
@@ -34,7 +36,7 @@ pub struct ModelStore {
     sales: Mutex<HashMap<SaleId, Sale>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Sale {
     items: Vec<(ItemId, Shelf)>,
     holds: BTreeMap<ClaimId, Hold>,
@@ -60,6 +62,7 @@ struct Live {
     holds: u32,
 }
 
+#[derive(Clone)]
 struct Shelf {
     counts: Counts,
     returned: BTreeSet<u32>,

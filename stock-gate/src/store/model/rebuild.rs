@@ -14,7 +14,7 @@ use super::{Live, Sale, Shelf};
 use crate::{stock::Counts, store::FreezeOrder};
 
 /// A rebuilt stock, as far as it was uploaded.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Staged {
     holds: BTreeMap<ClaimId, Hold>,
     accounts: BTreeMap<AccountHash, Live>,
