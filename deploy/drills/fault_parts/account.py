@@ -1,6 +1,6 @@
 """The settlement: everything buyers were told against the orders, the stock and the gateway's ledger. Each line of
 `differences` is one thing that does not agree; an empty list is what a drill is for."""
-import asyncio, collections, json, sqlite3, time, uuid
+import asyncio, collections, contextlib, json, sqlite3, time, uuid
 
 from .fleet import PLENTY, SALE, SCARCE
 
@@ -16,7 +16,7 @@ def text_of(value):
 
 def rows_of(path, query):
     """The rows of a SQLite file that is in use."""
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
         db.row_factory = sqlite3.Row
         return [{name: text_of(row[name]) for name in row.keys()} for row in db.execute(query)]
 

@@ -6,9 +6,11 @@ from .http_client import Connection, NoAnswer
 
 # What a buyer does with a claim that was won, and how many of a hundred do it.
 PLANS = {"pay": 50, "fail_then_pay": 10, "fail": 8, "abandon": 10, "abandon_at_the_gateway": 6, "pay_late": 6, "cancel": 10}
+# How long a buyer tries to pay or to cancel before the tab is closed.
+PATIENCE_SECONDS = 15
 # Answers that the contract names, beyond 2xx and 3xx. 429 and 503 are for everybody.
 REFUSALS = {
-    "enter": {409, 410}, "admit": {(409, "not_your_turn"), (410, "turn_missed")},
+    "enter": set(), "admit": {(409, "not_your_turn"), (410, "turn_missed")},
     "claim": {(409, "sold_out"), (409, "limit_reached"), (409, "in_progress"), (409, "line_up_again"), (403, "token_expired")},
     "pay": {(409, "order_expired"), (409, "order_paid"), (409, "order_cancelled"), (409, "too_many_attempts")},
     "finish": set(), "order": set(),
@@ -29,12 +31,12 @@ class Claim:
 class Buyers:
     """`at_once` buyers at any time, each a new account, until told to stop."""
 
-    def __init__(self, fleet, rng, at_once=64, may_lose_the_sale=False):
+    def __init__(self, fleet, rng, at_once, forgiven=()):
         self.fleet, self.rng, self.at_once = fleet, rng, at_once
         self.claims, self.answers, self.wrong = [], collections.Counter(), []
         self.unanswered, self.is_stopped, self.waiting, self.tasks = 0, False, [], []
-        # Where the store loses the sale itself, nobody can be told more than that it is not there.
-        self.may_lose_the_sale = may_lose_the_sale
+        # Refusals (status and code) that a drill's own fault makes right; buyers try again.
+        self.forgiven = set(forgiven)
         self.number = 0
 
     def start(self):
@@ -61,6 +63,15 @@ class Buyers:
         except asyncio.TimeoutError:
             return None
 
+    def refused_since(self, process):
+        """Whether, from now on, a call had to be answered 503, or the process ended itself."""
+        count = lambda: sum(n for answer, n in self.answers.items() if " 503 " in answer)
+        before = count()
+
+        async def is_refused():
+            return count() > before or not process.is_alive()
+        return is_refused
+
     def succeeded(self, kind, sent, port):
         for wanted, since, at, found in self.waiting:
             if wanted == kind and sent >= since and at in (None, port) and not found.done():
@@ -71,10 +82,8 @@ class Buyers:
         """Counts an answer and looks whether the contract has it."""
         code = answer.code if answer.status >= 400 else ""
         self.answers[f"{kind} {answer.status} {code}".strip()] += 1
-        known = {200, 201, 202, 303, *REFUSALS[kind], (503, code), (429, code)}
-        lost = self.may_lose_the_sale and (answer.status, code) in {(404, "no_such_sale"), (403, "ticket_invalid"),
-                                                                  (403, "token_invalid"), (409, "not_open")}
-        if not lost and answer.status not in known and (answer.status, code) not in known:
+        known = {200, 201, 202, 303, *REFUSALS[kind], *self.forgiven, (503, code), (429, code)}
+        if answer.status not in known and (answer.status, code) not in known:
             self.wrong.append(f"{kind} was answered {answer.status} {code or answer.body[:80]!r}")
         if answer.status in (429, 503) and answer.told_seconds is None:
             self.wrong.append(f"{kind} was answered {answer.status} {code} without Retry-After")
@@ -93,12 +102,13 @@ class Buyers:
             self.succeeded(kind, sent, port)
         return answer
 
-    async def insist(self, own, kind, method, path, **call):
-        """The same call until there is an answer that decides something."""
-        while True:
+    async def insist(self, own, kind, method, path, patience_seconds=None, **call):
+        """The same call until there is an answer that decides something, or nobody waits for it any more (None)."""
+        end = time.monotonic() + patience_seconds if patience_seconds else None
+        while end is None or time.monotonic() < end:
             answer = await self.ask(own, kind, method, path, **call)
-            if answer is not None and answer.status not in (429, 503, 404 if self.may_lose_the_sale else 503) \
-                    and answer.code not in ("not_your_turn", "in_progress"):
+            if answer is not None and answer.status not in (429, 503) and answer.code not in ("not_your_turn", "in_progress") \
+                    and (answer.status, answer.code) not in self.forgiven:
                 return answer
             # People obey Retry-After; these stay a little closer, so that the moment of recovery is seen.
             told = (answer.told_seconds or 0) if answer is not None else 0
@@ -151,8 +161,10 @@ class Buyers:
     async def page_of(self, own, claim):
         """Starts or resumes the payment: the gateway's page, or None when the order takes none."""
         bearer = {"authorization": f"Bearer {claim.access_key}"}
-        answer = await self.insist(own, "pay", "POST", f"/orders/{claim.order}/pay", headers=bearer)
-        return urllib.parse.urlsplit(answer.json()["redirect_url"]).path if answer.status == 200 else None
+        answer = await self.insist(own, "pay", "POST", f"/orders/{claim.order}/pay", PATIENCE_SECONDS, headers=bearer)
+        if answer is None or answer.status != 200:
+            return None
+        return urllib.parse.urlsplit(answer.json()["redirect_url"]).path
 
     async def finish(self, own, claim, outcome):
         page = await self.page_of(own, claim)
@@ -161,8 +173,8 @@ class Buyers:
         return page
 
     async def at_gateway(self, own, claim, page, outcome):
-        await self.insist(own, "finish", "POST", page, form=f"outcome={outcome}")
-        claim.paid_at_gateway |= outcome == "paid"
+        answer = await self.insist(own, "finish", "POST", page, PATIENCE_SECONDS, form=f"outcome={outcome}")
+        claim.paid_at_gateway |= answer is not None and outcome == "paid"
 
     async def watch(self, own, claim, looks=8):
         """Looks at the order for a while, as a page would."""
@@ -205,8 +217,9 @@ class Buyers:
         bearer = {"authorization": f"Bearer {claim.access_key}"}
         if self.rng.random() < 0.5:
             await self.page_of(own, claim)
-        answer = await self.insist(own, "cancel", "POST", f"/orders/{claim.order}/cancel", headers=bearer)
-        if answer.status == 200:
+        answer = await self.insist(own, "cancel", "POST", f"/orders/{claim.order}/cancel", PATIENCE_SECONDS,
+                                   headers=bearer)
+        if answer is not None and answer.status == 200:
             claim.told = answer.json().get("state")
 
     def write_down(self, path):

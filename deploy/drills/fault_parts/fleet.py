@@ -67,7 +67,7 @@ class Fleet:
         if self.own_clocks:
             own["LD_PRELOAD"] = str(self.folder / "wall_clock.so")
             self.set_clock(name, 0)
-            own["LOCKGATE_DRILL_CLOCK"] = str(self.folder / f"{name}.clock")
+            own["DRILL_WALL_CLOCK"] = str(self.folder / f"{name}.clock")
         return own
 
     def set_clock(self, name, seconds):

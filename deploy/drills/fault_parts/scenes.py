@@ -1,12 +1,19 @@
 """The drills: each starts a Lockgate of its own, lets buyers in, does harm at random moments, and settles the account."""
-import asyncio, os, pathlib, signal, subprocess, time
+import asyncio, pathlib, signal, subprocess, tempfile, time
 
 from .account import settle
 from .buyers import Buyers
 from .fleet import Fleet
+from .processes import until
 
 # Longest until buyers are served again after a fault is over.
 RECOVERY_SECONDS_MAX = 45
+
+# Where the store lost the sale itself, nobody can be told more than that it is not there, or not open.
+LOST_SALE = ((404, "no_such_sale"), (403, "ticket_invalid"), (403, "token_invalid"), (409, "not_open"))
+# What is right to say for a process whose clock is an hour off.
+WRONG_TIME = ((409, "doors_closed"), (410, "sale_closed"), (409, "not_open"), (403, "token_invalid"), (403, "token_expired"),
+              (403, "ticket_invalid"), (403, "webhook_invalid"))
 
 
 class Drill:
@@ -16,18 +23,17 @@ class Drill:
         self.name, self.binary, self.rng, self.is_short, self.say = name, binary, rng, is_short, say
         self.began, self.faults, self.recoveries, self.differences = time.monotonic(), 0, [], []
         self.claims = self.sold = 0
-        self.fleet = self.buyers = None
-        self.notes = []
+        self.fleet = self.buyers = self.disk = None
 
     def tell(self, words):
         so_far = len(self.buyers.claims) if self.buyers else 0
         self.say(f"  {time.monotonic() - self.began:6.1f} s  {so_far:5} claims  {words}")
 
-    async def open(self, may_lose_the_sale=False, at_once=64, **fleet):
+    async def open(self, at_once=64, forgiven=(), **fleet):
         hold_seconds = fleet.pop("hold_seconds", 4 if self.is_short else 8)
         self.fleet = Fleet(self.binary, self.rng, hold_seconds, **fleet)
         await self.fleet.start()
-        self.buyers = Buyers(self.fleet, self.rng, at_once, may_lose_the_sale).start()
+        self.buyers = Buyers(self.fleet, self.rng, at_once, forgiven).start()
         await self.served("claim", time.monotonic())
         self.tell("buyers are served")
 
@@ -67,6 +73,8 @@ class Drill:
                 answers = sorted(self.buyers.answers.items())
                 (self.fleet.folder / "answers.txt").write_text("".join(f"{n:7} {answer}\n" for answer, n in answers))
             self.fleet.close()
+        if self.disk:
+            self.disk.close()
 
 
 def served_by(role):
@@ -129,7 +137,7 @@ async def redis(drill):
 
 async def empty_redis(drill):
     """Redis is killed and comes back without its data; the waiting room is started again, as an operator would."""
-    await drill.open(may_lose_the_sale=True)
+    await drill.open(forgiven=LOST_SALE)
     await drill.pause(2, 4)
     await drill.fleet.redis.kill()
     drill.faults += 1
@@ -159,7 +167,6 @@ async def fail_over(drill):
     async def promoted():
         return await drill.fleet.sentinels[0].master_port() != old
 
-    from .processes import until
     await until("Sentinel promotes the replica", promoted, 40)
     drill.tell(f"master frozen for {frozen:.1f} s, then kill -9; Sentinel names the replica {time.monotonic() - since:.1f} s later")
     # With one replica required and none there, nothing is sold: the old machine comes back as the replica.
@@ -190,7 +197,6 @@ class Disk:
     """A disk of a few MiB that can be filled."""
 
     def __init__(self, mib):
-        import tempfile
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockgate-faults-disk-"))
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "lockgate-drill", self.folder])
         if mounted.returncode:
@@ -209,7 +215,7 @@ class Disk:
         (self.folder / "filler").unlink()
 
     def close(self):
-        subprocess.run(["umount", "-l", self.folder])
+        subprocess.run(["umount", self.folder])
         self.folder.rmdir()
 
 
@@ -218,26 +224,25 @@ async def full_disk(drill, disk, process, words):
         await drill.pause(1, 2)
         disk.fill()
         drill.faults += 1
-        full = drill.rng.uniform(2, 4)
-        await asyncio.sleep(full)
-        ended = not process.is_alive()
+        before, began = len(drill.buyers.claims), time.monotonic()
+        # What a store has set aside may last for a while; the fault begins when it is used up.
+        await until("a call is refused because the disk is full", drill.buyers.refused_since(process), 60)
+        await drill.pause(1, 3)
+        full = time.monotonic() - began
+        ended, meanwhile = not process.is_alive(), len(drill.buyers.claims) - before
         disk.free()
         since = time.monotonic()
         if ended:
             process.launch()
         state = "it ended itself and is started again" if ended else "it kept running"
-        await drill.recovered("claim", since, f"{words} full for {full:.1f} s; {state}")
+        await drill.recovered("claim", since, f"{words} full for {full:.1f} s, {meanwhile} claims answered meanwhile; {state}")
 
 
 async def on_small_disk(drill, words, process_of, **fleet):
-    disk = Disk(48)
-    try:
-        await drill.open(disk=disk.folder, **fleet)
-        await full_disk(drill, disk, process_of(drill.fleet), words)
-        await drill.finish()
-    finally:
-        drill.close()
-        disk.close()
+    drill.disk = Disk(48)
+    await drill.open(disk=drill.disk.folder, **fleet)
+    await full_disk(drill, drill.disk, process_of(drill.fleet), words)
+    await drill.finish()
 
 
 async def disk_redis(drill):
@@ -252,7 +257,7 @@ async def disk_sqlite(drill):
 
 async def clocks(drill):
     """The wall clock of one process jumps, forwards or backwards, and is put right later."""
-    await drill.open(own_clocks=True)
+    await drill.open(forgiven=WRONG_TIME, own_clocks=True)
     names = list(drill.fleet.clocks)
     drill.rng.shuffle(names)
     for name in names if not drill.is_short else names[:2]:

@@ -1,5 +1,5 @@
 /* Gives one process a wall clock of its own: the machine's, moved by the microseconds in the file that
- * LOCKGATE_DRILL_CLOCK names (8 bytes, native order, read anew each time). Preloaded; the machine's clock, other
+ * DRILL_WALL_CLOCK names (8 bytes, native order, read anew each time). Preloaded; the machine's clock, other
  * processes and the monotonic clock stay as they are. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 static const volatile int64_t *moved;
 
 __attribute__((constructor)) static void open_clock(void) {
-    const char *name = getenv("LOCKGATE_DRILL_CLOCK");
+    const char *name = getenv("DRILL_WALL_CLOCK");
     int file = name ? open(name, O_RDONLY) : -1;
     if (file < 0) return;
     void *at = mmap(0, sizeof *moved, PROT_READ, MAP_SHARED, file, 0);
