@@ -7,6 +7,8 @@ from .fleet import PLENTY, SALE, SCARCE
 ORDERS = "SELECT id, item, units, amount, state, gate, unsettled FROM orders WHERE sale = '" + SALE + "'"
 PAYMENTS = "SELECT id, order_id, state, paid_amount FROM payments"
 DEAD = "SELECT event, problem FROM dead_letters"
+# Longest an answered claim may be known to the stock's store alone.
+INTAKE_SECONDS = 2
 OVER = {"paid", "expired", "cancelled", "refunded"}
 
 
@@ -50,14 +52,18 @@ async def quiet(fleet, seconds):
     return left
 
 
-def told(buyers, orders):
-    """Every 202 has its one order, with the units it named; whoever was told an end has that end."""
+def told(claims, orders, lost_at=None):
+    """Every 202 has its one order, with the units it named; whoever was told an end has that end. Where a store lost all
+    its data at `lost_at`, what it alone knew is lost: claims answered in the last seconds before."""
     differences = []
-    for order, times in collections.Counter(claim.order for claim in buyers.claims).items():
+    for order, times in collections.Counter(claim.order for claim in claims).items():
         if times > 1:
             differences.append(f"order {order} was given to {times} buyers")
-    for claim in buyers.claims:
+    for claim in claims:
         order = orders.get(claim.order)
+        claim.is_lost = order is None and lost_at is not None and -INTAKE_SECONDS < claim.answered_at - lost_at < 0.5
+        if claim.is_lost:
+            continue
         if order is None:
             differences.append(f"order {claim.order} was answered with 202 and is nowhere")
             continue
@@ -97,7 +103,7 @@ def units(orders, books):
     return differences, sum(sold.values())
 
 
-def money(buyers, orders, payments, ledger):
+def money(claims, orders, payments, ledger):
     """Whoever was charged has the units or the money back; whoever has the units paid for them, once."""
     differences, charged = [], collections.Counter()
     for payment in ledger:
@@ -119,14 +125,14 @@ def money(buyers, orders, payments, ledger):
     for payment in payments:
         if payment["state"] == "refunded" and payment["id"] not in back:
             differences.append(f"payment {payment['id']} counts as refunded, the gateway has not given it back")
-    in_order = {claim.order for claim in buyers.claims if claim.paid_at_gateway}
+    in_order = {claim.order for claim in claims if claim.paid_at_gateway}
     for order in in_order & orders.keys():
         if not charged[order] and not any(payment["order_id"] == order for payment in ledger):
             differences.append(f"order {order} was paid at the gateway, whose ledger does not know it")
     return differences
 
 
-async def settle(fleet, buyers, seconds):
+async def settle(fleet, buyers, seconds, lost_at=None):
     """The differences, and how many units are sold."""
     left = await quiet(fleet, seconds)
     differences = [] if left is None else [left]
@@ -137,6 +143,6 @@ async def settle(fleet, buyers, seconds):
     ledger = rows_of(fleet.gateway.command[fleet.gateway.command.index("--data") + 1] + "/simulated-gateway.db",
                      "SELECT id, order_id, amount, state FROM payments")
     of_units, sold = units(orders, await fleet.books())
-    differences += told(buyers, orders) + of_units + money(buyers, orders, payments, ledger)
+    differences += told(buyers.claims, orders, lost_at) + of_units + money(buyers.claims, orders, payments, ledger)
     differences += [f"a dead letter: {letter['problem']}" for letter in dead]
     return differences + buyers.wrong, sold

@@ -25,7 +25,7 @@ class Claim:
         self.key, self.item, self.order = key, item, answer["order_id"]
         self.units, self.amount, self.access_key = answer["units"], answer["amount"], answer["access_key"]
         self.expires_at, self.told, self.paid_at_gateway = answer["hold_expires_at"], None, False
-        self.answered_at = time.time()
+        self.answered_at, self.is_lost = time.time(), False
 
 
 class Buyers:

@@ -99,7 +99,7 @@ class Fleet:
             await self.make_roles(sales)
         for role in self.roles:
             role.launch()
-            # The first of them make what the others read; a release needs no second try.
+        for role in self.roles:
             await until(f"{role.name} serves", role.is_serving)
         await until("the sale is known everywhere", self.is_ready)
         return self
@@ -111,13 +111,14 @@ class Fleet:
         self.postgres = Postgres(self.folder)
         stores = [self.redis, self.postgres]
         if self.has_sentinels:
-            self.replica = Redis("replica", self.folder, ["--replicaof", "127.0.0.1", self.redis.port])
-            stores.append(self.replica)
+            self.replica = Redis("replica", self.folder)
+            self.replica.launch_as_replica_of(self.redis.port)
         for store in stores:
             store.launch()
         for store in stores:
             await until(f"{store.name} answers", store.is_serving)
         if self.has_sentinels:
+            await until("the replica has what its master has", self.replica.is_synced)
             self.sentinels = [Sentinel(f"sentinel-{n}", self.folder, self.redis.port, 2) for n in (1, 2, 3)]
             for sentinel in self.sentinels:
                 sentinel.launch()

@@ -112,6 +112,17 @@ class Redis(Process):
     async def is_serving(self):
         return await self.ask("ping") == "PONG"
 
+    async def is_synced(self):
+        """Whether it is a replica that has all its master has."""
+        said = await self.ask("info", "replication") or ""
+        return "role:slave" in said and "master_link_status:up" in said
+
+    def launch_as_replica_of(self, port):
+        kept = self.command
+        self.command = [*kept, "--replicaof", "127.0.0.1", str(port)]
+        self.launch()
+        self.command = kept
+
     def forget(self):
         """Removes its data, as a new disk would."""
         for path in sorted(self.data.rglob("*"), reverse=True):

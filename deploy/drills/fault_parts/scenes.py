@@ -23,6 +23,8 @@ class Drill:
         self.name, self.binary, self.rng, self.is_short, self.say = name, binary, rng, is_short, say
         self.began, self.faults, self.recoveries, self.differences = time.monotonic(), 0, [], []
         self.claims = self.sold = 0
+        # When a store lost its data, if it did.
+        self.lost_at = None
         self.fleet = self.buyers = self.disk = None
 
     def tell(self, words):
@@ -56,12 +58,14 @@ class Drill:
 
     async def finish(self):
         """Buyers go home, everything comes to rest, the account is settled."""
-        await self.buyers.stop()
+        await self.buyers.stop(8 if self.is_short else 20)
         self.tell(f"no more buyers; {self.buyers.unanswered} claims never had an answer")
-        found, self.sold = await settle(self.fleet, self.buyers, self.fleet.hold_seconds + 60)
+        found, self.sold = await settle(self.fleet, self.buyers, self.fleet.hold_seconds + 60, self.lost_at)
         self.differences += found
         self.claims = len(self.buyers.claims)
-        self.tell(f"settled: {self.sold} units sold, {len(self.differences)} differences")
+        lost = sum(claim.is_lost for claim in self.buyers.claims)
+        words = f"; {lost} claims were lost with the data before they were written as orders, none charged" if lost else ""
+        self.tell(f"settled: {self.sold} units sold, {len(self.differences)} differences{words}")
 
     def close(self):
         for task in self.buyers.tasks if self.buyers else []:
@@ -93,7 +97,7 @@ async def kill_roles(drill, rounds):
         roles = list(drill.fleet.roles)
         drill.rng.shuffle(roles)
         for role in roles:
-            await drill.pause()
+            await drill.pause(0.1, 0.6 if drill.is_short else 2)
             await role.kill()
             since = time.monotonic()
             role.launch()
@@ -121,7 +125,7 @@ async def kill_redis(drill, times):
         await drill.pause()
         await drill.fleet.redis.kill()
         drill.faults += 1
-        down = drill.rng.uniform(0, 2)
+        down = drill.rng.uniform(0, 0.5 if drill.is_short else 3)
         await asyncio.sleep(down)
         since = time.monotonic()
         drill.fleet.redis.launch()
@@ -135,43 +139,69 @@ async def redis(drill):
     await drill.finish()
 
 
-async def empty_redis(drill):
-    """Redis is killed and comes back without its data; the waiting room is started again, as an operator would."""
+async def lose_the_data(drill, also_killed):
     await drill.open(forgiven=LOST_SALE)
     await drill.pause(2, 4)
     await drill.fleet.redis.kill()
+    for role in also_killed(drill.fleet):
+        await role.kill()
     drill.faults += 1
+    drill.lost_at = time.time()
     drill.fleet.redis.forget()
     since = time.monotonic()
     drill.fleet.redis.launch()
-    await drill.pause(1, 2)
-    room = drill.fleet.rooms[0]
-    await room.kill(signal.SIGTERM)
-    room.launch()
-    await drill.recovered("claim", since, "redis lost its data")
+    await until("redis answers", drill.fleet.redis.is_serving)
+    for role in also_killed(drill.fleet):
+        role.launch()
+        drill.faults += 1
+    await drill.recovered("claim", since, "redis is back without its data")
     await drill.finish()
 
 
+async def empty_redis(drill):
+    """Redis is killed and comes back without its data, while the roles run on."""
+    await lose_the_data(drill, lambda fleet: [])
+
+
+async def empty_all(drill):
+    """Everything is killed but PostgreSQL, and comes back with an empty Redis: nobody remembers the stock."""
+    await lose_the_data(drill, lambda fleet: fleet.roles)
+
+
+async def promote(drill, master, replica, is_killed):
+    """Freezes the master until the replica is promoted; it ends or is thawed, and comes back as a replica."""
+    since, frozen = time.monotonic(), drill.rng.uniform(0.2, 2.0)
+    master.send(signal.SIGSTOP)
+    drill.faults += 1
+    if is_killed:
+        await asyncio.sleep(frozen)
+        await master.kill()
+        drill.faults += 1
+
+    async def is_promoted():
+        return await drill.fleet.sentinels[0].master_port() == replica.port
+    await until("Sentinel promotes the replica", is_promoted, 60)
+    took = time.monotonic() - since
+    # With one replica required and none there, nothing is sold: the old master comes back as the replica.
+    if is_killed:
+        master.launch_as_replica_of(replica.port)
+        what = f"master frozen for {frozen:.1f} s, then kill -9"
+    else:
+        master.send(signal.SIGCONT)
+        what = "master frozen, thawed after the promotion"
+    await drill.recovered("claim", since, f"{what}; replica promoted after {took:.1f} s")
+    await until("the old master is a replica", master.is_synced, 60)
+
+
 async def fail_over(drill):
-    """The master is frozen, then killed; Sentinel promotes the replica. Every claim waits for the replica."""
+    """The master is frozen, then killed, and the replica promoted; the new master is frozen, replaced, and thawed. Every
+    claim waits for the replica. Recovery counts from the freeze."""
     await drill.open(has_sentinels=True, store__replicas_required=1)
     await drill.pause(1, 3)
-    drill.fleet.redis.send(signal.SIGSTOP)
-    frozen = drill.rng.uniform(0.2, 0.8)
-    await asyncio.sleep(frozen)
-    await drill.fleet.redis.kill()
-    drill.faults += 2
-    since = time.monotonic()
-    old = drill.fleet.redis.port
-
-    async def promoted():
-        return await drill.fleet.sentinels[0].master_port() != old
-
-    await until("Sentinel promotes the replica", promoted, 40)
-    drill.tell(f"master frozen for {frozen:.1f} s, then kill -9; Sentinel names the replica {time.monotonic() - since:.1f} s later")
-    # With one replica required and none there, nothing is sold: the old machine comes back as the replica.
-    drill.fleet.redis.launch()
-    await drill.recovered("claim", since, "the old master is back, as a replica")
+    fleet = drill.fleet
+    await promote(drill, fleet.redis, fleet.replica, is_killed=True)
+    await drill.pause(1, 2)
+    await promote(drill, fleet.replica, fleet.redis, is_killed=False)
     await drill.finish()
 
 
@@ -261,7 +291,9 @@ async def clocks(drill):
     names = list(drill.fleet.clocks)
     drill.rng.shuffle(names)
     for name in names if not drill.is_short else names[:2]:
-        for step in drill.rng.sample([-3600, -60, -2, 2, 20, 60, 3600], 1 if drill.is_short else 2):
+        # Time never goes back for a sale: after a jump of its store, holds last as much longer.
+        steps = [-3600, -60, -2, 2, 20] + ([60, 3600] if name != "redis" else [])
+        for step in drill.rng.sample(steps, 1 if drill.is_short else 2):
             await drill.pause()
             drill.fleet.set_clock(name, step)
             drill.faults += 1
@@ -287,7 +319,8 @@ async def proxy(drill):
 
 async def quick(drill):
     """A short run of three at once: roles and Redis are killed while replies between checkout and gate are lost."""
-    await drill.open(is_lossy=True, at_once=32)
+    drill.is_short = True
+    await drill.open(is_lossy=True, at_once=32, hold_seconds=3)
     drill.fleet.proxy.is_calm = False
     await kill_roles(drill, 1)
     await kill_redis(drill, 1)
@@ -296,6 +329,6 @@ async def quick(drill):
     await drill.finish()
 
 
-DRILLS = {"kill": kill, "kill-one": kill_one, "redis": redis, "empty-redis": empty_redis, "fail-over": fail_over,
+DRILLS = {"kill": kill, "kill-one": kill_one, "redis": redis, "empty-redis": empty_redis, "empty-all": empty_all, "fail-over": fail_over,
           "postgres": postgres, "disk-redis": disk_redis, "disk-sqlite": disk_sqlite, "clocks": clocks, "proxy": proxy}
 ALONE = {"quick": quick}
