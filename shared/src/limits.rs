@@ -109,6 +109,17 @@ pub const CLAIMANTS_MAX: usize = 100_000;
 /// Longest a store call may take, in milliseconds, before its outcome counts as unknown.
 pub const STORE_CALL_MS_MAX: u64 = 2_000;
 
+/// Calls without an answer in a row after which a store connection is made anew.
+pub const STORE_TIMEOUTS_MAX: u32 = 3;
+/// Most pinned calls that travel in one pipeline.
+pub const STORE_BATCH_MAX: usize = 256;
+/// Most pinned calls that wait for one server; beyond it a call is refused as unavailable.
+pub const STORE_QUEUE_MAX: usize = 4_096;
+/// Longest replicas are waited for, in milliseconds, before a write counts as not acknowledged.
+pub const REPLICATION_WAIT_MS: u64 = 1_000;
+/// Most replicas a write can be made to wait for.
+pub const REPLICAS_REQUIRED_MAX: u32 = 16;
+
 /// Life of a service token, in seconds.
 pub const SERVICE_TOKEN_SECONDS: i64 = 60;
 /// Bytes of key material a ring key must have at least.
@@ -124,6 +135,9 @@ const _: () = assert!(WRITE_BATCH_MAX <= WRITE_QUEUE_MAX);
 const _: () = assert!((CONNECTIONS_PER_NETWORK_MAX as usize) < CONNECTIONS_MAX);
 const _: () = assert!(LINGER_BYTES_MAX > BODY_BYTES_MAX);
 const _: () = assert!(IN_FLIGHT_MAX < WRITE_QUEUE_MAX, "work is shed before a store's queue is full");
+const _: () = assert!(STORE_BATCH_MAX <= STORE_QUEUE_MAX && IN_FLIGHT_MAX < STORE_QUEUE_MAX);
+const _: () =
+    assert!(REPLICATION_WAIT_MS < STORE_CALL_MS_MAX, "WAIT answers before its pipeline is given up");
 const _: () = assert!(STORE_CALL_MS_MAX < REQUEST_SECONDS_MAX * 1_000);
 const _: () = assert!(ENTRY_KEY_BYTES_MIN < IDEMPOTENCY_KEY_BYTES_MAX);
 const _: () = assert!(EMAIL_BYTES_MAX + MESSAGE_BYTES_MAX < BODY_BYTES_MAX);

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod fleet;
+
 use std::{
     net::TcpListener,
     os::unix::fs::MetadataExt as _,
@@ -22,6 +24,8 @@ use crate::{
     clock::{Clock, Timestamp},
     keys::{KeyEntry, KeyFile, KeyRing, KeyState},
 };
+
+pub use self::fleet::{PrivateCluster, PrivateSentinels};
 
 fn ring(seed: u8) -> KeyRing {
     let secret = std::array::from_fn(|i| u8::try_from(i).unwrap().wrapping_mul(29).wrapping_add(seed));
@@ -95,7 +99,7 @@ pub async fn eventually(what: &str, seconds: u64, mut ready: impl AsyncFnMut() -
 
 struct Server {
     child: Child,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Drop for Server {
@@ -108,6 +112,7 @@ impl Drop for Server {
 /// A redis-server of this test's own, without any data, ended with it.
 pub struct PrivateRedis {
     server: Server,
+    arguments: Vec<String>,
     port: u16,
     url: String,
 }
@@ -120,25 +125,48 @@ impl PrivateRedis {
 
     /// Starts one with these further arguments.
     pub async fn start_with(arguments: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let mut dir = tempfile::tempdir().unwrap();
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         // Another process can take the port between our look and the server's bind, so a few are tried.
         for _ in 0..5 {
             let port = free_port();
-            let mut child = Command::new("redis-server")
-                .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
-                .arg(dir.path())
-                .args(arguments)
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("redis-server must be installed: run deploy/test");
-            if answers(&mut child, port).await {
+            let mut server = Server { child: redis_server(port, dir.path(), &arguments), dir };
+            if answers(&mut server.child, port).await {
                 let url = format!("redis://127.0.0.1:{port}");
-                return Self { server: Server { child, _dir: dir }, port, url };
+                return Self { server, arguments, port, url };
             }
-            let _ = child.kill();
-            let _ = child.wait();
+            drop(server);
+            dir = tempfile::tempdir().unwrap();
         }
         panic!("redis-server did not start");
+    }
+
+    /// Kills it at once, as `kill -9` does, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.server.child.kill().unwrap();
+        self.server.child.wait().unwrap();
+    }
+
+    /// Kills it at once and starts it again, with its port, arguments and data.
+    pub async fn restart(&mut self) {
+        self.kill();
+        self.server.child = redis_server(self.port, self.server.dir.path(), &self.arguments);
+        assert!(answers(&mut self.server.child, self.port).await, "redis-server did not start again");
+    }
+
+    /// Stops its process in the middle of whatever it does; connections stay open and nobody answers.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a frozen process go on.
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
+        assert!(sent.success(), "kill {signal}");
     }
 
     /// Its URL.
@@ -158,6 +186,16 @@ impl PrivateRedis {
     pub fn pid(&self) -> u32 {
         self.server.child.id()
     }
+}
+
+fn redis_server(port: u16, dir: &Path, arguments: &[String]) -> Child {
+    Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+        .arg(dir)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server must be installed: run deploy/test")
 }
 
 async fn answers(child: &mut Child, port: u16) -> bool {
@@ -219,7 +257,7 @@ impl PrivatePostgres {
             .spawn()
             .unwrap();
         let url = format!("postgres://lockgate@127.0.0.1:{port}/postgres");
-        let server = Server { child, _dir: dir };
+        let server = Server { child, dir };
         let started = Instant::now();
         while tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_err() {
             assert!(started.elapsed() < Duration::from_secs(20), "postgres did not start");

@@ -25,7 +25,7 @@ pub use self::{
     http::router,
     store::{
         Store,
-        redis::RedisStore,
+        redis::{RedisSettings, RedisStore},
         sqlite::{STOCK_SQLITE, SqliteStore},
     },
 };

@@ -1,8 +1,15 @@
-//! `lockgate check`: validates a configuration, its key ring and sale files, and starts nothing.
+//! `lockgate check`: validates a configuration, its key ring and sale files, looks at the store where it can be
+//! reached, and starts nothing.
 
-use lockgate_shared::sale;
+use lockgate_shared::{
+    sale,
+    store::{
+        StoreError,
+        redis::{RedisLink, checkup},
+    },
+};
 
-use crate::{Options, exit::Failure, keys, print};
+use crate::{Options, config::Config, exit::Failure, keys, print};
 
 /// Runs `lockgate check`.
 ///
@@ -26,10 +33,41 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             },
         }
     }
+    problems.extend(store_problems(&config)?);
     if problems.is_empty() {
         print::line(format_args!("the configuration is sound"));
         Ok(())
     } else {
         Err(Failure::usage(problems.join("\n")))
+    }
+}
+
+/// What stands against the store; warnings are printed. A configuration is often checked where its store cannot be
+/// reached: that is said, and is no problem.
+fn store_problems(config: &Config) -> Result<Vec<String>, Failure> {
+    let Some(url) = &config.store_url else {
+        return Ok(Vec::new());
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::running)?;
+    let look = async {
+        let link = RedisLink::connect(url.reveal(), &config.store_prefix).await?;
+        checkup::look(&link, config.replicas_required).await
+    };
+    let found: Result<checkup::Findings, StoreError> = runtime.block_on(look);
+    match found {
+        Ok(found) => {
+            for warning in &found.warnings {
+                print::note(format_args!("store.url: warning: {warning}"));
+            }
+            Ok(found.refusals.into_iter().map(|refusal| format!("store.url: {refusal}")).collect())
+        }
+        Err(error) => {
+            print::note(format_args!(
+                "store.url: not looked at: {}; check again from where the store can be reached",
+                error.causes()
+            ));
+            Ok(Vec::new())
+        }
     }
 }

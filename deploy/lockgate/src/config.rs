@@ -5,6 +5,7 @@
 
 mod captcha;
 mod edge;
+mod store;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
@@ -32,6 +33,8 @@ pub struct Config {
     pub store_url: Option<Secret>,
     /// What every Redis key begins with.
     pub store_prefix: String,
+    /// Replicas of the store that must have a claim before it is answered.
+    pub replicas_required: u32,
     /// PostgreSQL for the orders; SQLite in the data folder without it.
     pub orders_url: Option<Secret>,
     /// The key ring's file; `keys.toml` in the data folder without it.
@@ -114,7 +117,7 @@ const fn list(key: &'static str, remedy: &'static str, apply: Apply) -> Setting 
 }
 
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(edge::SETTINGS).chain(captcha::SETTINGS)
+    SETTINGS.iter().chain(store::SETTINGS).chain(edge::SETTINGS).chain(captcha::SETTINGS)
 }
 
 const SETTINGS: &[Setting] = &[
@@ -132,9 +135,11 @@ const SETTINGS: &[Setting] = &[
     secret("viewer_key", "give at least 32 random characters", |c, v| {
         put(&mut c.viewer_key, key(v).map(Some))
     }),
-    secret("store.url", "give redis://host:6379 or redis+cluster://host:6379,host:6379", |c, v| {
-        put(&mut c.store_url, url(v, &["redis://", "redis+cluster://", "unix://"]).map(Some))
-    }),
+    secret(
+        "store.url",
+        "give redis://host:6379, redis+sentinel://host:26379,host:26379/master-name or redis+cluster://host:6379,host:6379",
+        |c, v| put(&mut c.store_url, store::address(v).map(Some)),
+    ),
     setting("store.prefix", "use letters, digits, ':' and '-', at most 32", |c, v| {
         put(&mut c.store_prefix, prefix(v))
     }),
@@ -185,6 +190,7 @@ impl Default for Config {
             viewer_key: None,
             store_url: None,
             store_prefix: "lockgate:".into(),
+            replicas_required: 0,
             orders_url: None,
             keys_file: None,
             gate_url: None,
@@ -229,6 +235,7 @@ pub fn load(
     // Whoever slipped in one of them has not left it out.
     if problems.is_empty() {
         problems = config.captcha.problems();
+        problems.extend(store::problems(&config));
     }
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
@@ -425,6 +432,7 @@ mod tests {
             ("viewer_key", &"v".repeat(32)),
             ("store.url", "redis://host:6379"),
             ("store.prefix", "lg:"),
+            ("store.replicas_required", "1"),
             ("orders.url", "postgres://u:p@h/d"),
             ("keys.file", "keys.toml"),
             ("gate.url", "http://gate:8081"),

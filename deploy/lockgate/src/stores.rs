@@ -8,7 +8,13 @@ use lockgate_shared::{
     catalog::{self, CatalogStore},
     clock::Clock,
     events::{self, EventLog},
-    store::{StoreError, migrations::Migration, postgres, redis::RedisLink, sqlite::Sqlite},
+    store::{
+        StoreError,
+        migrations::Migration,
+        postgres,
+        redis::{RedisLink, checkup},
+        sqlite::Sqlite,
+    },
 };
 use lockgate_stock_gate as stock;
 use lockgate_waiting_room::store as line;
@@ -41,7 +47,8 @@ pub async fn open(config: &Config, clock: &Arc<dyn Clock>, with_orders: bool) ->
             let link = RedisLink::connect(url.reveal(), &config.store_prefix)
                 .await
                 .map_err(|error| unreachable_store("store.url", "redis-server", &error))?;
-            on_redis(&link)
+            check(&link, config.replicas_required).await?;
+            on_redis(&link, config.replicas_required)
         }
         None => on_sqlite(opened(&mut sqlite, &file)?, clock),
     };
@@ -86,11 +93,26 @@ fn on_sqlite(db: &Sqlite, clock: &Arc<dyn Clock>) -> Stores {
     }
 }
 
-fn on_redis(link: &RedisLink) -> Stores {
+/// Looks at the store before anything is trusted to it; warnings go to the log.
+async fn check(link: &RedisLink, replicas_required: u32) -> Result<(), Failure> {
+    let found = checkup::look(link, replicas_required)
+        .await
+        .map_err(|error| unreachable_store("store.url", "redis-server", &error))?;
+    for warning in &found.warnings {
+        tracing::warn!("store.url: {warning}");
+    }
+    match found.refusals.as_slice() {
+        [] => Ok(()),
+        refusals => Err(Failure::running(format!("store.url: {}", refusals.join("\nstore.url: ")))),
+    }
+}
+
+fn on_redis(link: &RedisLink, replicas_required: u32) -> Stores {
+    let settings = stock::RedisSettings { replicas_required, ..stock::RedisSettings::default() };
     Stores {
         catalog: Arc::new(catalog::redis::RedisCatalog::new(link.clone())),
         line: Arc::new(line::RedisStore::new(link.clone())),
-        stock: Arc::new(stock::RedisStore::new(link.clone())),
+        stock: Arc::new(stock::RedisStore::with(link.clone(), settings)),
         events: Arc::new(events::redis::RedisEventLog::new(link.clone())),
         orders: None,
     }

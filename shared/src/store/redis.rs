@@ -1,21 +1,30 @@
-//! The link to Redis or Valkey, single or Cluster: one multiplexed connection, scripts, and errors that say
-//! whether the call may have run.
+//! The link to Redis or Valkey, single, behind sentinels, or Cluster: one multiplexed connection, scripts, and errors
+//! that say whether the call may have run.
 //!
 //! Commands are never resent: a claim that ran once and lost its reply must be *asked for* again with its id, not
 //! run again by a driver that knows nothing of ids.
+
+mod address;
+pub mod checkup;
+mod identity;
+mod living;
+mod owners;
+pub mod pinned;
+mod sentinel;
+mod settings;
 
 use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use redis::{
-    Cmd, ConnectionAddr, ErrorKind, FromRedisValue, IntoConnectionInfo as _, RedisError, RedisResult, Script,
-    ServerErrorKind, ToRedisArgs,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-    cluster::ClusterClient,
-    cluster_async::ClusterConnection,
-    io::tcp::TcpSettings,
+    Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, Script, ServerErrorKind, ToRedisArgs,
+    cluster::ClusterClient, cluster_async::ClusterConnection,
 };
 
+use self::{
+    address::Address,
+    living::{Living, Purpose, Target},
+};
 use super::{Effect, StoreError};
 use crate::limits::STORE_CALL_MS_MAX;
 
@@ -23,54 +32,54 @@ use crate::limits::STORE_CALL_MS_MAX;
 #[derive(Clone)]
 pub struct RedisLink {
     connection: Connection,
+    address: Arc<Address>,
     prefix: Arc<str>,
 }
 
 #[derive(Clone)]
 enum Connection {
-    Single(ConnectionManager),
+    Living(Living),
     Cluster(ClusterConnection),
 }
 
 /// Keys and arguments of one run of a script.
 pub type ScriptCall = (Vec<String>, Vec<Vec<u8>>);
 
-/// Scripts and commands waiting on one connection at a time.
-const PIPELINE_DEPTH: usize = 4_096;
+/// Whether `url` names a store in a way [`RedisLink::connect`] understands.
+///
+/// # Errors
+/// What is wrong with it, without the URL: it may hold a password.
+pub fn check_url(url: &str) -> Result<(), String> {
+    Address::parse(url).map(drop).map_err(|error| error.to_string())
+}
 
 impl RedisLink {
-    /// Connects to `redis://host:port/db`, or to a Cluster by `redis+cluster://host:port,host:port`. Every key
-    /// begins with `prefix`.
+    /// Connects to `redis://host:port/db`, to the master that sentinels name by
+    /// `redis+sentinel://host:port,host:port/master-name/db`, or to a Cluster by `redis+cluster://host:port,host:port`.
+    /// Every key begins with `prefix`.
     ///
     /// # Errors
     /// The URL does not parse or the server cannot be reached.
     pub async fn connect(url: &str, prefix: &str) -> Result<Self, StoreError> {
         let failed = |error: RedisError| StoreError::untouched("connect", error);
-        let connection = if let Some(hosts) = url.strip_prefix("redis+cluster://") {
-            let nodes = hosts.split(',').map(|host| format!("redis://{host}"));
-            let client = ClusterClient::builder(nodes)
-                .retries(0)
-                .connection_timeout(Duration::from_millis(STORE_CALL_MS_MAX))
-                .response_timeout(Duration::from_millis(STORE_CALL_MS_MAX))
-                .tcp_settings(tcp_settings())
-                .build()
-                .map_err(failed)?;
-            Connection::Cluster(client.get_async_connection().await.map_err(failed)?)
-        } else {
-            let info = url.into_connection_info().map_err(failed)?;
-            let info = match info.addr() {
-                ConnectionAddr::Tcp(..) => info.set_tcp_settings(tcp_settings()),
-                _ => info,
-            };
-            let config = ConnectionManagerConfig::new()
-                .set_connection_timeout(Some(Duration::from_millis(STORE_CALL_MS_MAX)))
-                .set_response_timeout(Some(Duration::from_millis(STORE_CALL_MS_MAX)))
-                .set_pipeline_buffer_size(PIPELINE_DEPTH)
-                .set_max_delay(Duration::from_millis(500));
-            let client = redis::Client::open(info).map_err(failed)?;
-            Connection::Single(ConnectionManager::new_with_config(client, config).await.map_err(failed)?)
+        let address = Address::parse(url).map_err(failed)?;
+        let connection = match &address {
+            Address::Cluster(nodes) => {
+                let client = ClusterClient::builder(nodes.clone())
+                    .retries(0)
+                    .connection_timeout(Duration::from_millis(STORE_CALL_MS_MAX))
+                    .response_timeout(Duration::from_millis(STORE_CALL_MS_MAX))
+                    .tcp_settings(settings::tcp())
+                    .build()
+                    .map_err(failed)?;
+                Connection::Cluster(client.get_async_connection().await.map_err(failed)?)
+            }
+            Address::Single(info) => Connection::Living(living(Target::Fixed((**info).clone())).await?),
+            Address::Sentinel(watched) => {
+                Connection::Living(living(Target::Watched((**watched).clone())).await?)
+            }
         };
-        Ok(Self { connection, prefix: prefix.into() })
+        Ok(Self { connection, address: address.into(), prefix: prefix.into() })
     }
 
     /// The full key for `rest`.
@@ -96,9 +105,12 @@ impl RedisLink {
             call.key(key);
         }
         call.arg(args);
-        let answer = match self.connection.clone() {
-            Connection::Single(mut connection) => call.invoke_async(&mut connection).await,
-            Connection::Cluster(mut connection) => call.invoke_async(&mut connection).await,
+        let answer = match &self.connection {
+            Connection::Living(living) => {
+                let line = living.line(verb).await?;
+                line.noted(call.invoke_async(&mut line.connection()).await)
+            }
+            Connection::Cluster(connection) => call.invoke_async(&mut connection.clone()).await,
         };
         answer.map_err(|error| classified(verb, error))
     }
@@ -115,15 +127,20 @@ impl RedisLink {
             let (keys, args) = call.clone();
             async move { self.run(verb, script, &keys, args).await }
         };
-        let Connection::Single(mut connection) = self.connection.clone() else {
+        let Connection::Living(living) = &self.connection else {
             return join_all(calls.iter().map(each)).await;
+        };
+        let line = match living.line(verb).await {
+            Ok(line) => line,
+            Err(error) => return calls.iter().map(|_| Err(error.again())).collect(),
         };
         let mut pipeline = redis::pipe();
         for (keys, args) in calls {
             count(verb);
             pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(keys.len()).arg(keys).arg(args);
         }
-        let answers: Vec<RedisResult<T>> = match pipeline.ignore_errors().query_async(&mut connection).await {
+        let answers = pipeline.ignore_errors().query_async(&mut line.connection()).await;
+        let answers: Vec<RedisResult<T>> = match line.noted(answers) {
             Ok(answers) => answers,
             Err(error) => {
                 let error = classified(verb, error);
@@ -154,9 +171,12 @@ impl RedisLink {
         command: &Cmd,
     ) -> Result<T, StoreError> {
         count(verb);
-        let answer = match self.connection.clone() {
-            Connection::Single(mut connection) => command.query_async(&mut connection).await,
-            Connection::Cluster(mut connection) => command.query_async(&mut connection).await,
+        let answer = match &self.connection {
+            Connection::Living(living) => {
+                let line = living.line(verb).await?;
+                line.noted(command.query_async(&mut line.connection()).await)
+            }
+            Connection::Cluster(connection) => command.query_async(&mut connection.clone()).await,
         };
         answer.map_err(|error| classified(verb, error))
     }
@@ -174,9 +194,9 @@ fn count(verb: &'static str) {
     metrics::counter!("lockgate_store_calls_total", "store" => "redis", "verb" => verb).increment(1);
 }
 
-fn tcp_settings() -> TcpSettings {
-    // Nagle's delay would add 40 ms to a lone command; without a user timeout a dead peer is noticed in minutes.
-    TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(5))
+async fn living(target: Target) -> Result<Living, StoreError> {
+    let connected = Living::connect(target, Purpose::default()).await;
+    connected.map_err(|error| StoreError::untouched("connect", error))
 }
 
 /// A server that refuses by name has not run the command. Anything else (a time-out, a dropped connection, an
@@ -195,3 +215,6 @@ fn classified(verb: &'static str, error: RedisError) -> StoreError {
         Effect::Unknown => StoreError::unknown(verb, error),
     }
 }
+
+#[cfg(test)]
+mod tests;

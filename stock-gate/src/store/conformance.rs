@@ -5,10 +5,12 @@ use lockgate_shared::{
     gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer},
     ids::SaleId,
     store::{Effect, StoreError},
+    testing::PrivateCluster,
 };
 
 use super::{
     Claim, Prepared,
+    redis::RedisSettings,
     testbed::{Bench, account, check_invariant, claim, claim_id, held, item, sale, take, token_id},
 };
 use crate::hold::Refusal;
@@ -30,6 +32,16 @@ macro_rules! conformance {
         stamp!(model: $($case)*);
         stamp!(sqlite: $($case)*);
         stamp!(redis: $($case)*);
+
+        #[tokio::test]
+        async fn a_cluster_of_three_answers_alike() {
+            let cluster = PrivateCluster::start().await;
+            $(
+                let prefix = concat!(stringify!($case), ":");
+                let (bench, _) = Bench::on(&cluster.url(), prefix, RedisSettings::default()).await;
+                $case(&bench).await;
+            )*
+        }
     };
 }
 

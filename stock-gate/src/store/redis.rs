@@ -1,5 +1,6 @@
 //! The gate on Redis: each verb is one script call. All keys of a sale share its hash tag, so that a Cluster keeps
-//! them on one node.
+//! them on one node. What writes goes over pinned connections ([`lockgate_shared::store::redis::pinned`]), so that a
+//! script knows which server it runs on, and replicas can be waited for.
 
 use std::sync::LazyLock;
 
@@ -12,7 +13,13 @@ use lockgate_shared::{
     },
     ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
-    store::{StoreError, redis::RedisLink},
+    store::{
+        StoreError,
+        redis::{
+            RedisLink,
+            pinned::{Pinned, PinnedSettings},
+        },
+    },
 };
 use redis::{Script, ToRedisArgs};
 
@@ -34,9 +41,30 @@ script!(FORFEIT, "redis/forfeit.lua");
 script!(HOLD, "redis/hold.lua");
 script!(STOCK, "redis/stock.lua");
 
+/// Whether a stock that was left by another server process (one that was restarted, restored, demoted or promoted since)
+/// closes the sale until it is rebuilt.
+pub const RESTART_FREEZES: bool = false;
+
+/// What the gate asks of Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedisSettings {
+    /// Replicas that must have a claim, and whatever becomes of it, before it is answered; 0 to wait for none.
+    pub replicas_required: u32,
+    /// See [`RESTART_FREEZES`].
+    pub restart_freezes: bool,
+}
+
+impl Default for RedisSettings {
+    fn default() -> Self {
+        Self { replicas_required: 0, restart_freezes: RESTART_FREEZES }
+    }
+}
+
 /// The gate on Redis.
 pub struct RedisStore {
     link: RedisLink,
+    pinned: Pinned,
+    replicas_required: u32,
 }
 
 /// A sale's keys.
@@ -58,10 +86,19 @@ impl Keys {
 }
 
 impl RedisStore {
-    /// Over a connected store.
+    /// Over a connected store, waiting for no replica.
     #[must_use]
     pub fn new(link: RedisLink) -> Self {
-        Self { link }
+        Self::with(link, RedisSettings::default())
+    }
+
+    /// Over a connected store.
+    #[must_use]
+    pub fn with(link: RedisLink, settings: RedisSettings) -> Self {
+        let RedisSettings { replicas_required, restart_freezes } = settings;
+        let scripts = vec![&*PREPARE, &*CLAIM, &*COMMIT, &*RELEASE, &*EXPIRE, &*FORFEIT];
+        let pinned = PinnedSettings { scripts, replicas_required, tells_identity: restart_freezes };
+        Self { pinned: Pinned::new(&link, pinned), link, replicas_required }
     }
 
     fn keys(&self, sale: &SaleId) -> Keys {
@@ -77,18 +114,51 @@ impl RedisStore {
         }
     }
 
-    async fn run(
+    /// Runs a script that writes. What it changed, or found changed, is told only once as many replicas as are required
+    /// have it: until then nobody can say whether it stands.
+    async fn write(
+        &self,
+        verb: &'static str,
+        script: &'static Script,
+        sale: &SaleId,
+        args: Vec<String>,
+    ) -> Result<Vec<String>, StoreError> {
+        let answer = self.pinned.run(verb, script, self.keys(sale).all().into(), args).await?;
+        let words = sound(verb, answer.words)?;
+        if !answer.is_acknowledged && is_promise(&words) {
+            metrics::counter!("lockgate_store_unacknowledged_total", "verb" => verb).increment(1);
+            let required = self.replicas_required;
+            return Err(StoreError::unknown(verb, format!("fewer than {required} replicas acknowledged it")));
+        }
+        Ok(words)
+    }
+
+    async fn read(
         &self,
         verb: &'static str,
         script: &Script,
         keys: &[String],
         args: impl ToRedisArgs,
     ) -> Result<Vec<String>, StoreError> {
-        let answer: Vec<String> = self.link.run(verb, script, keys, args).await?;
-        match answer.as_slice() {
-            [word, why] if word == "suspect" => Err(Suspicion(why.clone()).at(verb)),
-            _ => Ok(answer),
-        }
+        sound(verb, self.link.run(verb, script, keys, args).await?)
+    }
+}
+
+/// An answer that is no suspicion.
+fn sound(verb: &'static str, answer: Vec<String>) -> Result<Vec<String>, StoreError> {
+    match answer.as_slice() {
+        [word, why] if word == "suspect" => Err(Suspicion(why.clone()).at(verb)),
+        _ => Ok(answer),
+    }
+}
+
+/// Whether somebody will rely on what an answer says about a hold or an admission. A refusal promises nothing.
+fn is_promise(words: &[String]) -> bool {
+    match words {
+        [word] if word == "expired" => false,
+        [word, ..] => ["held", "committed", "released", "forfeited", "fresh", "already", "expired"]
+            .contains(&word.as_str()),
+        [] => false,
     }
 }
 
@@ -97,7 +167,7 @@ impl Store for RedisStore {
     async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
         let args: Vec<String> =
             items.iter().flat_map(|(item, stock)| [item.to_string(), stock.to_string()]).collect();
-        let answer = self.run("prepare", &PREPARE, &self.keys(sale).all(), args).await?;
+        let answer = self.write("prepare", &PREPARE, sale, args).await?;
         match words(&answer).as_slice() {
             ["fresh"] => Ok(Prepared::Fresh),
             ["already"] => Ok(Prepared::Already),
@@ -121,7 +191,7 @@ impl Store for RedisStore {
             limit_text(claim.limits.abandoned_holds),
             request.token_id.to_string(),
         ];
-        let answer = self.run("claim", &CLAIM, &self.keys(sale).all(), &args).await?;
+        let answer = self.write("claim", &CLAIM, sale, args.into()).await?;
         let read = || {
             Some(match words(&answer).as_slice() {
                 ["held", record, replayed] => ClaimAnswer::Held {
@@ -146,8 +216,7 @@ impl Store for RedisStore {
     }
 
     async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError> {
-        let args = claim.to_string();
-        let answer = self.run("commit", &COMMIT, &self.keys(sale).all(), args).await?;
+        let answer = self.write("commit", &COMMIT, sale, vec![claim.to_string()]).await?;
         match words(&answer).as_slice() {
             ["committed"] => Ok(CommitAnswer::Committed),
             ["released"] => Ok(CommitAnswer::Released),
@@ -157,8 +226,7 @@ impl Store for RedisStore {
     }
 
     async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
-        let args = claim.to_string();
-        let answer = self.run("release", &RELEASE, &self.keys(sale).all(), args).await?;
+        let answer = self.write("release", &RELEASE, sale, vec![claim.to_string()]).await?;
         match words(&answer).as_slice() {
             ["released"] => Ok(ReleaseAnswer::Released),
             ["committed"] => Ok(ReleaseAnswer::Committed),
@@ -168,7 +236,7 @@ impl Store for RedisStore {
     }
 
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
-        let answer = self.run("expire", &EXPIRE, &self.keys(sale).all(), max).await?;
+        let answer = self.write("expire", &EXPIRE, sale, vec![max.to_string()]).await?;
         let claims = match answer.split_first() {
             Some((word, claims)) if word == "expired" => claims.iter().map(|claim| claim.parse()).collect(),
             _ => Err(String::new()),
@@ -177,7 +245,7 @@ impl Store for RedisStore {
     }
 
     async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, StoreError> {
-        let answer = self.run("forfeit", &FORFEIT, &self.keys(sale).all(), token_id.as_str()).await?;
+        let answer = self.write("forfeit", &FORFEIT, sale, vec![token_id.to_string()]).await?;
         match words(&answer).as_slice() {
             ["forfeited"] => Ok(ForfeitAnswer::Forfeited),
             _ => Err(odd("forfeit", &answer)),
@@ -186,7 +254,7 @@ impl Store for RedisStore {
 
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
         let keys = self.keys(sale);
-        let answer = self.run("hold", &HOLD, &[keys.stock, keys.holds], claim.to_string()).await?;
+        let answer = self.read("hold", &HOLD, &[keys.stock, keys.holds], claim.to_string()).await?;
         match words(&answer).as_slice() {
             ["none"] => Ok(None),
             ["hold", record] => match read_record(claim, record) {
@@ -200,7 +268,7 @@ impl Store for RedisStore {
     async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
         let keys = self.keys(sale);
         let args = (limit_text(total_limit), CLAIMANTS_MAX);
-        let answer = self.run("stock", &STOCK, &[keys.stock, keys.accounts], args).await?;
+        let answer = self.read("stock", &STOCK, &[keys.stock, keys.accounts], args).await?;
         read_stock(&answer, total_limit).ok_or_else(|| odd("stock", &answer))
     }
 
@@ -278,3 +346,7 @@ fn read_stock(answer: &[String], total_limit: Option<u32>) -> Option<StockSnapsh
 
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod replicas;
+#[cfg(test)]
+mod servers;

@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 use super::{
     Claim, Store,
     model::ModelStore,
-    redis::RedisStore,
+    redis::{RedisSettings, RedisStore},
     sqlite::{STOCK_SQLITE, SqliteStore},
 };
 use crate::stock::Limits;
@@ -87,6 +87,14 @@ impl Bench {
             redis: Some((server, link.clone())),
             ..Self::over(Arc::new(RedisStore::new(link)))
         }
+    }
+
+    /// Over servers that the test itself started, under a prefix of its own.
+    pub(crate) async fn on(url: &str, prefix: &str, settings: RedisSettings) -> (Self, RedisLink) {
+        let link = RedisLink::connect(url, prefix).await.unwrap();
+        let store = Arc::new(RedisStore::with(link.clone(), settings));
+        let log: Box<dyn EventLog> = Box::new(RedisEventLog::new(link.clone()));
+        (Self { log: Some(log), ..Self::over(store) }, link)
     }
 
     /// Everything that happened in a sale so far, in order.

@@ -3,7 +3,8 @@
 -- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: 1 claim, 2 account, 3 item, 4 quantity, 5 hold_seconds, 6 per_account_limit, 7 total_limit or '',
 --   8 '' or the refusal ('not_open', 'revoked'), 9 memo, 10 when the claim's admission was given (seconds),
---   11 holds an admission may let run out, or '', 12 the id of the claim's token
+--   11 holds an admission may let run out, or '', 12 the id of the claim's token,
+--   13 (always the last) the server's identity, or '' where it is not checked
 -- Output: {'held', record, '1' if the claim was made before else '0'} | {'sold_out', '1' if units may return else '0'}
 --   | {'limit_reached', limit, taken} | {'line_up_again', holds abandoned} | {'forfeited'}: its admission was given up | {'not_open'} | {'revoked'} | {'no_such_item'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
@@ -20,9 +21,17 @@ for index, kind in ipairs(kinds) do
     end
 end
 
+-- A stock made before identities were kept has none; the first write adopts it.
+local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
+if identity ~= '' and left_by and left_by ~= identity then
+    return {'suspect', 'the stock was left by another server process'}
+end
+
 local claim, account, item, quantity = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local known = redis.call('HGET', KEYS[2], claim)
 if known then
+    -- Writes what is there, so that WAIT on this connection waits for the hold and not for nothing.
+    redis.call('HSET', KEYS[2], claim, known)
     return {'held', known, '1'}
 end
 if found[1] == 'none' then
@@ -130,6 +139,10 @@ redis.call('XADD', KEYS[5], '*', 'kind', 'claimed', 'claim', claim, 'account', a
 redis.call('HSET', KEYS[1], 'clock', claimed_at, 'claims', sale.claims + 1, 'due', sale.due + 1,
     'accounts', sale.accounts + (listed and 0 or 1), 'total', sale.total + quantity, 'held', sale.held + quantity,
     'available:' .. item, shelf.available - quantity, 'held:' .. item, shelf.held + quantity, 'next:' .. item, next_unit)
+if identity ~= '' and not left_by then
+    redis.call('HSET', KEYS[1], 'identity', identity)
+    redis.call('HSETNX', KEYS[1], 'generation', '1')
+end
 if #returned > 0 then
     redis.call('ZREM', KEYS[6], unpack(returned))
 end

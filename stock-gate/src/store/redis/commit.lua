@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Marks a hold sold. Allowed when memory is full: a paid unit must never come back for want of a few bytes.
 -- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
--- ARGV: 1 claim
+-- ARGV: 1 claim, 2 (always the last) the server's identity, or '' where it is not checked
 -- Output: {'committed'} | {'released'} | {'no_such_claim'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 
@@ -13,6 +13,11 @@ for index, kind in ipairs(kinds) do
     end
 end
 
+-- A stock made before identities were kept has none; the first write adopts it.
+local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
+if identity ~= '' and left_by and left_by ~= identity then
+    return {'suspect', 'the stock was left by another server process'}
+end
 local claims = tonumber(redis.call('HGET', KEYS[1], 'claims') or '')
 if not claims then
     return {'suspect', 'the sale has no stock here'}
@@ -27,6 +32,8 @@ end
 local state, account, item, units, claimed_at, deadline, memo =
     string.match(record, '^(%l+)|([^|]+)|([^|]+)|([%d,]+)|(%d+)|(%d+)|(.*)$')
 if state == 'committed' or state == 'released' then
+    -- Writes what is there, so that WAIT on this connection waits for the ending and not for nothing.
+    redis.call('HSET', KEYS[2], ARGV[1], record)
     return {state}
 end
 if state ~= 'held' and state ~= 'expiring' then
@@ -47,6 +54,10 @@ redis.call('XADD', KEYS[5], '*', 'kind', 'committed', 'claim', ARGV[1], 'account
 redis.call('HSET', KEYS[1], 'due', due - (state == 'held' and 1 or 0), 'held', held - count,
     'held:' .. item, item_held - count, 'sold:' .. item, sold + count)
 redis.call('HSET', KEYS[2], ARGV[1], 'committed' .. string.sub(record, #state + 1))
+if identity ~= '' and not left_by then
+    redis.call('HSET', KEYS[1], 'identity', identity)
+    redis.call('HSETNX', KEYS[1], 'generation', '1')
+end
 redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('HDEL', KEYS[7], ARGV[1])
 return {'committed'}

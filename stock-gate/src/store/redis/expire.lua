@@ -2,7 +2,7 @@
 -- Marks due holds as expiring, earliest deadline first; their units stay held. Allowed when memory is full: it is the
 -- first step towards room.
 -- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
--- ARGV: 1 most holds to mark
+-- ARGV: 1 most holds to mark, 2 (always the last) the server's identity, or '' where it is not checked
 -- Output: {'expired', claim, claim, ...}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 
@@ -14,6 +14,11 @@ for index, kind in ipairs(kinds) do
     end
 end
 
+-- A stock made before identities were kept has none; the first write adopts it.
+local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
+if identity ~= '' and left_by and left_by ~= identity then
+    return {'suspect', 'the stock was left by another server process'}
+end
 local values = redis.call('HMGET', KEYS[1], 'clock', 'due')
 local clock, due = tonumber(values[1] or ''), tonumber(values[2] or '')
 if not (clock and due) then
@@ -48,5 +53,9 @@ for index, claim in ipairs(claims) do
     redis.call('ZREM', KEYS[3], claim)
     redis.call('HSET', KEYS[1], 'clock', now, 'due', due - index)
     answer[index + 1] = claim
+end
+if identity ~= '' and not left_by then
+    redis.call('HSET', KEYS[1], 'identity', identity)
+    redis.call('HSETNX', KEYS[1], 'generation', '1')
 end
 return answer

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Gives a hold's units back. Allowed when memory is full: it is how room comes back.
 -- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
--- ARGV: 1 claim
+-- ARGV: 1 claim, 2 (always the last) the server's identity, or '' where it is not checked
 -- Output: {'released'} | {'committed'} | {'no_such_claim'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 
@@ -13,6 +13,11 @@ for index, kind in ipairs(kinds) do
     end
 end
 
+-- A stock made before identities were kept has none; the first write adopts it.
+local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
+if identity ~= '' and left_by and left_by ~= identity then
+    return {'suspect', 'the stock was left by another server process'}
+end
 local claims = tonumber(redis.call('HGET', KEYS[1], 'claims') or '')
 if not claims then
     return {'suspect', 'the sale has no stock here'}
@@ -27,6 +32,8 @@ end
 local state, account, item, units, claimed_at, deadline, memo =
     string.match(record, '^(%l+)|([^|]+)|([^|]+)|([%d,]+)|(%d+)|(%d+)|(.*)$')
 if state == 'committed' or state == 'released' then
+    -- Writes what is there, so that WAIT on this connection waits for the ending and not for nothing.
+    redis.call('HSET', KEYS[2], ARGV[1], record)
     return {state}
 end
 if state ~= 'held' and state ~= 'expiring' then
@@ -81,5 +88,9 @@ redis.call('ZADD', KEYS[6], unpack(returned))
 -- An account stays listed at 0: whoever has claimed finds the claim again, also when everything is sold out.
 redis.call('HSET', KEYS[4], account, live - count)
 redis.call('HSET', KEYS[2], ARGV[1], 'released' .. string.sub(record, #state + 1))
+if identity ~= '' and not left_by then
+    redis.call('HSET', KEYS[1], 'identity', identity)
+    redis.call('HSETNX', KEYS[1], 'generation', '1')
+end
 redis.call('ZREM', KEYS[3], ARGV[1])
 return {'released'}

@@ -1,0 +1,137 @@
+//! Replicas that must have a claim before it is answered.
+
+use lockgate_shared::{
+    gate::{ClaimAnswer, CommitAnswer, HoldState, ReleaseAnswer},
+    ids::SaleId,
+    store::Effect,
+    testing::{PrivateRedis, PrivateSentinels, eventually},
+};
+
+use super::RedisSettings;
+use crate::store::testbed::{Bench, check_invariant, claim, claim_id, item, sale, take, token_id};
+
+const ONE_REPLICA: RedisSettings = RedisSettings { replicas_required: 1, restart_freezes: false };
+const NONE: RedisSettings = RedisSettings { replicas_required: 0, ..ONE_REPLICA };
+
+/// Starts its replicas at once, not after the five seconds in which others might ask too.
+async fn master() -> PrivateRedis {
+    let synced = ["--appendonly", "yes", "--appendfsync", "always"];
+    PrivateRedis::start_with(&[&synced[..], &["--repl-diskless-sync-delay", "0"]].concat()).await
+}
+
+async fn replica_of(master: &PrivateRedis) -> PrivateRedis {
+    let port = master.port().to_string();
+    let synced = ["--appendonly", "yes", "--appendfsync", "always"];
+    PrivateRedis::start_with(&[&synced[..], &["--replicaof", "127.0.0.1", &port]].concat()).await
+}
+
+async fn prepared(bench: &Bench, stock: u32) -> SaleId {
+    let sale = sale("demo");
+    eventually("the replica is connected", 20, async || {
+        bench.store.prepare(&sale, &[(item("phone"), stock)]).await.is_ok()
+    })
+    .await;
+    sale
+}
+
+/// Refused before anything was written, because too few replicas are connected.
+async fn is_refused(bench: &Bench, sale: &SaleId, n: u32) -> bool {
+    match bench.store.claim(sale, &claim(n)).await {
+        Err(error) => error.effect == Effect::None && error.to_string().contains("0 replicas are connected"),
+        Ok(_) => false,
+    }
+}
+
+#[tokio::test]
+async fn what_no_replica_acknowledges_is_unknown_also_when_it_is_asked_again() {
+    let master = master().await;
+    let replica = replica_of(&master).await;
+    let (bench, _) = Bench::on(master.url(), "t:", ONE_REPLICA).await;
+    let sale = prepared(&bench, 9).await;
+    for n in 1..=3 {
+        take(&bench, &sale, &claim(n)).await;
+    }
+    assert_eq!(bench.store.commit(&sale, claim_id(2)).await.unwrap(), CommitAnswer::Committed);
+    replica.freeze();
+    let lost = bench.store.claim(&sale, &claim(4)).await.unwrap_err();
+    assert_eq!(lost.effect, Effect::Unknown, "{lost}");
+    assert!(lost.to_string().contains("fewer than 1 replicas acknowledged"), "{lost}");
+    // By a fresh connection, which has written nothing that it could wait for.
+    let (other, _) = Bench::on(master.url(), "t:", ONE_REPLICA).await;
+    assert_eq!(other.store.claim(&sale, &claim(4)).await.unwrap_err().effect, Effect::Unknown);
+    assert_eq!(other.store.commit(&sale, claim_id(2)).await.unwrap_err().effect, Effect::Unknown);
+    assert_eq!(other.store.release(&sale, claim_id(3)).await.unwrap_err().effect, Effect::Unknown);
+    assert_eq!(other.store.release(&sale, claim_id(3)).await.unwrap_err().effect, Effect::Unknown);
+    assert_eq!(other.store.forfeit(&sale, &token_id(5)).await.unwrap_err().effect, Effect::Unknown);
+    // Refusals and what changes nothing promise nothing.
+    assert_eq!(other.store.commit(&sale, claim_id(8)).await.unwrap(), CommitAnswer::NoSuchClaim);
+    assert_eq!(other.store.expire(&sale, 10).await.unwrap(), []);
+    replica.thaw();
+    eventually("the replica has caught up", 10, async || {
+        matches!(bench.store.claim(&sale, &claim(4)).await, Ok(ClaimAnswer::Held { replayed: true, .. }))
+    })
+    .await;
+    assert_eq!(bench.store.release(&sale, claim_id(3)).await.unwrap(), ReleaseAnswer::Released);
+    let snapshot = check_invariant(&*bench.store, &sale, (1..=9).map(claim_id)).await;
+    assert_eq!((snapshot.items[0].held, snapshot.items[0].sold), (2, 1));
+}
+
+#[tokio::test]
+async fn without_its_replicas_a_master_takes_no_claim() {
+    let master = master().await;
+    let mut replica = replica_of(&master).await;
+    let (bench, _) = Bench::on(master.url(), "t:", ONE_REPLICA).await;
+    let sale = prepared(&bench, 9).await;
+    take(&bench, &sale, &claim(1)).await;
+    replica.kill();
+    eventually("the gate sees that the replica is gone", 20, async || is_refused(&bench, &sale, 2).await)
+        .await;
+    let (free, _) = Bench::on(master.url(), "t:", NONE).await;
+    assert!(free.store.hold(&sale, claim_id(9)).await.unwrap().is_none());
+    replica.restart().await;
+    eventually("claims go on", 20, async || bench.store.claim(&sale, &claim(2)).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn h6_master_frozen_then_killed_and_its_replica_promoted_loses_no_acknowledged_claim() {
+    let mut master = master().await;
+    let replica = replica_of(&master).await;
+    let sentinels = PrivateSentinels::watch(&master).await;
+    let (bench, _) = Bench::on(&sentinels.url(), "t:", ONE_REPLICA).await;
+    let sale = prepared(&bench, 5_000).await;
+    let mut outcomes = Vec::new();
+    for batch in 0..6_u32 {
+        if batch == 3 {
+            master.freeze();
+        }
+        let claims: Vec<_> = (1..=50).map(|n| claim(batch * 50 + n)).collect();
+        let answers = futures::future::join_all(claims.iter().map(|c| bench.store.claim(&sale, c))).await;
+        outcomes.extend(claims.into_iter().zip(answers));
+    }
+    master.kill();
+    sentinels.name(replica.port()).await;
+    let (after, _) = Bench::on(&sentinels.url(), "t:", NONE).await;
+    let mut counts = [0, 0, 0];
+    for (asked, answer) in &outcomes {
+        let claim = asked.request.claim;
+        match answer {
+            Ok(ClaimAnswer::Held { hold, .. }) => {
+                counts[0] += 1;
+                assert_eq!(after.store.hold(&sale, claim).await.unwrap().as_ref(), Some(hold));
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) if error.effect == Effect::Unknown => {
+                counts[1] += 1;
+                let settled = take(&after, &sale, asked).await;
+                assert_eq!(settled.state, HoldState::Held);
+                assert_eq!(take(&after, &sale, asked).await, settled, "settled once");
+            }
+            Err(_) => counts[2] += 1,
+        }
+    }
+    assert!(counts[0] >= 150 && counts[1] >= 1, "{counts:?}");
+    let ids = outcomes.iter().map(|(asked, _)| asked.request.claim);
+    check_invariant(&*after.store, &sale, ids).await;
+    let found: bool = is_refused(&bench, &sale, 9_999).await;
+    assert!(found, "the promoted server has no replica, and one is required");
+}
