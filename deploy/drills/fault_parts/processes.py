@@ -33,8 +33,10 @@ class Process:
         self.environment, self.stop_signal, self.child = environment, stop_signal, None
 
     def launch(self):
+        # Of its own session: what a terminal sends is for the drill, which ends its processes in their order.
         with open(self.log, "ab") as out:
-            self.child = subprocess.Popen(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            self.child = subprocess.Popen(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                          start_new_session=True)
 
     def is_alive(self):
         return self.child is not None and self.child.poll() is None
@@ -156,10 +158,10 @@ class Postgres(Process):
     def __init__(self, folder):
         self.port, self.data = free_port(), folder / "postgres"
         self.data.mkdir()
-        bin = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(re.sub(r"\D", "", path.parent.name)))
-        if not bin:
+        found = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(re.sub(r"\D", "", path.parent.name)))
+        if not found:
             raise RuntimeError("PostgreSQL's server programs are missing under /usr/lib/postgresql; deploy/test installs them")
-        self.bin, self.user = bin[-1], []
+        self.bin, self.user = found[-1], []
         if os.getuid() == 0:
             subprocess.run(["chown", "postgres", folder, self.data], check=True)
             self.user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
