@@ -1,5 +1,5 @@
 """A whole Lockgate for a drill: roles, stores and gateway as processes of their own, or the all-in-one; one folder."""
-import os, pathlib, re, shutil, struct, subprocess, tempfile
+import asyncio, os, pathlib, re, shutil, struct, subprocess, tempfile
 from datetime import datetime, timedelta, timezone
 
 from .http_client import Connection, NoAnswer
@@ -108,7 +108,7 @@ class Fleet:
         self.redis = Redis("redis", self.folder, data=self.disk / "redis" if self.disk else None)
         if self.own_clocks:
             self.redis.environment = self.environment("redis")
-        self.postgres = Postgres(self.folder)
+        self.postgres = await asyncio.to_thread(Postgres, self.folder)
         stores = [self.redis, self.postgres]
         if self.has_sentinels:
             self.replica = Redis("replica", self.folder)

@@ -104,7 +104,7 @@ class Redis(Process):
         self.port, self.data = port or free_port(), data or folder / name
         self.data.mkdir(exist_ok=True)
         command = ["redis-server", "--port", self.port, "--bind", "127.0.0.1", "--dir", self.data, "--save", "",
-                   "--appendonly", "yes", "--appendfsync", "always", *arguments]
+                   "--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", 0, *arguments]
         super().__init__(name, command, folder / f"{name}.log")
 
     async def ask(self, *words):

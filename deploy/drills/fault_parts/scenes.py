@@ -194,8 +194,8 @@ async def promote(drill, master, replica, is_killed):
 
 
 async def fail_over(drill):
-    """The master is frozen, then killed, and the replica promoted; the new master is frozen, replaced, and thawed. Every
-    claim waits for the replica. Recovery counts from the freeze."""
+    """The master is frozen, then killed, and the replica promoted; the new master is frozen, replaced and thawed."""
+    # Every claim waits for the replica. Recovery counts from the freeze.
     await drill.open(has_sentinels=True, store__replicas_required=1)
     await drill.pause(1, 3)
     fleet = drill.fleet
