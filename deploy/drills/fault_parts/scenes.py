@@ -57,7 +57,8 @@ class Drill:
         self.tell(f"{words}; {f'{kind} again after {took:.2f} s' if took is not None else 'NOT SERVED AGAIN'}")
 
     async def finish(self):
-        """Buyers go home, everything comes to rest, the account is settled."""
+        """Buyers buy on for a while, then go home; everything comes to rest, and the account is settled."""
+        await asyncio.sleep(1 if self.is_short else 5)
         await self.buyers.stop(8 if self.is_short else 20)
         self.tell(f"no more buyers; {self.buyers.unanswered} claims never had an answer")
         found, self.sold = await settle(self.fleet, self.buyers, self.fleet.hold_seconds + 60, self.lost_at)
