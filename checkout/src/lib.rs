@@ -9,6 +9,7 @@
 //! | how a token, an access key is checked | [`token`], `access` |
 //! | what is refused without asking the gate | [`stock_view`] |
 //! | from the gate's records to orders; from an order's decision to its end | [`intake`], [`settler`] |
+//! | a stock put together again from holds and orders: the rule, the loop | [`rebuild`], [`rebuilder`] |
 //! | where orders are kept | [`store`] |
 //! | payment gateways, webhooks | [`gateways`] |
 //! | the routes | `http`; every refusal's code is in `refusals` |
@@ -25,6 +26,8 @@ mod http;
 pub mod intake;
 pub mod order;
 pub mod payment;
+pub mod rebuild;
+pub mod rebuilder;
 pub mod refund;
 mod refusals;
 pub mod settler;
@@ -54,7 +57,12 @@ pub use self::{
 /// Runs every loop of checkout until `stop` is true: intake, settler, and the renewal of the stock view.
 pub async fn run(app: Arc<App>, stop: watch::Receiver<bool>) {
     let view = app.stock.run(&app.catalog, &app.gate, &*app.clock, stop.clone());
-    tokio::join!(intake::run(Arc::clone(&app), stop.clone()), settler::run(Arc::clone(&app), stop), view,);
+    tokio::join!(
+        intake::run(Arc::clone(&app), stop.clone()),
+        settler::run(Arc::clone(&app), stop.clone()),
+        rebuilder::run(Arc::clone(&app), stop),
+        view,
+    );
 }
 
 /// Whether checkout can do its work: its store answers.

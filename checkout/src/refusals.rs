@@ -1,7 +1,11 @@
 //! What checkout says when it does not do what was asked: one place for every code.
 
 use http::StatusCode;
-use lockgate_shared::{clock::Timestamp, gate::ClaimAnswer, problem::Problem};
+use lockgate_shared::{
+    clock::Timestamp,
+    gate::{ClaimAnswer, ItemStock, RestockAnswer},
+    problem::Problem,
+};
 
 use crate::order::Refusal;
 
@@ -32,6 +36,15 @@ pub(crate) fn of_claim(answer: &ClaimAnswer, opens_at: Timestamp) -> Problem {
         )
         .with("limit", *limit)
         .with("taken", *taken),
+        ClaimAnswer::LiveHoldsReached { limit, live } => Problem::conflict(
+            "limit_reached",
+            format!(
+                "One account may have {limit} unpaid orders of this sale at a time; this one has {live}. Pay for one or \
+                 cancel it, then try again."
+            ),
+        )
+        .with("limit", *limit)
+        .with("live", *live),
         ClaimAnswer::LineUpAgain { abandoned } => Problem::conflict(
             "line_up_again",
             "What was held for you ran out unpaid, so this admission takes no further orders. You can join the line \
@@ -51,6 +64,53 @@ pub(crate) fn of_claim(answer: &ClaimAnswer, opens_at: Timestamp) -> Problem {
         ),
         ClaimAnswer::NoSuchItem => no_such_item(),
         ClaimAnswer::Held { .. } => Problem::internal(),
+    }
+}
+
+/// The gate's refusal of a changed stock.
+pub(crate) fn of_restock(answer: &RestockAnswer, change: i64) -> Problem {
+    let with_counts = |problem: Problem, counts: &ItemStock| {
+        problem
+            .with("stock", counts.stock)
+            .with("available", counts.available)
+            .with("held", counts.held)
+            .with("sold", counts.sold)
+    };
+    match answer {
+        RestockAnswer::Taken { counts, least } => {
+            let ItemStock { item, stock, held, sold, .. } = counts;
+            let most = stock - least.min(stock);
+            let detail = format!(
+                "'{item}' has {stock} units, of which {held} are held and {sold} are sold; {least} must stay. At most \
+                 {most} can be withdrawn at this moment, not {}.",
+                change.unsigned_abs()
+            );
+            with_counts(Problem::conflict("units_taken", detail), counts).with("least", *least)
+        }
+        RestockAnswer::TooMany { counts, most } => {
+            let detail = format!("An item has at most {most} units; this one has {}.", counts.stock);
+            with_counts(Problem::conflict("too_many_units", detail), counts).with("most", *most)
+        }
+        RestockAnswer::BelowTotalLimit { limit, total } => Problem::conflict(
+            "below_total_limit",
+            format!(
+                "The sale would have {total} units, fewer than its total_limit of {limit}. Lower or remove total_limit \
+                 first (lockgate sale apply)."
+            ),
+        )
+        .with("total_limit", *limit)
+        .with("total", *total),
+        RestockAnswer::TooManyChanges { most } => Problem::conflict(
+            "too_many_changes",
+            format!("The stock of one sale is changed at most {most} times. Change it in larger steps."),
+        ),
+        RestockAnswer::Mismatch => Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "idempotency_mismatch",
+            "This Idempotency-Key was used for another change of the stock. Use a new key for a new change.",
+        ),
+        RestockAnswer::NoSuchItem => no_such_item(),
+        RestockAnswer::Changed { .. } => Problem::internal(),
     }
 }
 

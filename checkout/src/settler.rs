@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockgate_shared::{gate::CommitAnswer, ids::ClaimId, problem::Problem};
+use lockgate_shared::{
+    gate::{CommitAnswer, FreezeAnswer, FreezeRequest},
+    ids::ClaimId,
+    problem::Problem,
+};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -165,7 +169,10 @@ async fn take(app: &App, order: &OrderRecord, step: &Step) -> Result<OrderEvent,
         Step::Commit => {
             match app.gate.commit(&order.sale, order.id).await {
                 // A gate that does not know a paid claim has lost data; the units stay this buyer's meanwhile.
-                Ok(CommitAnswer::NoSuchClaim) => Err("the gate does not know this claim".to_owned()),
+                Ok(CommitAnswer::NoSuchClaim) => {
+                    freeze_forgetful(app, order).await?;
+                    Err("the gate does not know this claim; its stock is rebuilt".to_owned())
+                }
                 Ok(answer) => Ok(OrderEvent::Commit(answer)),
                 Err(error) => Err(error.to_string()),
             }
@@ -188,4 +195,17 @@ async fn take(app: &App, order: &OrderRecord, step: &Step) -> Result<OrderEvent,
             answer.map(|()| OrderEvent::Refunded { payment: *payment }).map_err(|error| error.to_string())
         }
     }
+}
+
+/// Closes a sale whose stock has forgotten a paid claim, and has it rebuilt.
+async fn freeze_forgetful(app: &App, order: &OrderRecord) -> Result<(), String> {
+    let request = FreezeRequest {
+        if_generation: None,
+        why: format!("the store does not know the paid claim {}", order.id),
+    };
+    let answer = app.gate.freeze(&order.sale, &request).await.map_err(|error| error.to_string())?;
+    if let FreezeAnswer::Frozen(freeze) = answer {
+        app.gate.frozen().note(&order.sale, freeze.generation);
+    }
+    Ok(())
 }

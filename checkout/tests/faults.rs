@@ -134,6 +134,10 @@ impl Store for Switched {
         self.check("unsettled")?;
         self.store.unsettled(after, now).await
     }
+    async fn orders(&self, sale: &SaleId, after: Option<ClaimId>) -> Result<Vec<OrderRecord>, StoreError> {
+        self.check("orders")?;
+        self.store.orders(sale, after).await
+    }
     async fn books(&self, sale: &SaleId) -> Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
         self.check("books")?;
         self.store.books(sale).await

@@ -3,6 +3,11 @@
 //! A refusal is a value ([`ClaimAnswer`]); [`GateError`] means the gate could not be asked or its
 //! answer was lost.
 
+mod frozen;
+pub mod ledger;
+mod rebuild;
+mod restock;
+
 use std::{sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
@@ -15,6 +20,15 @@ use crate::{
     problem::Problem,
     service_call::{CallError, ServiceCaller, Transport},
     service_token::ServiceSigner,
+};
+
+pub use self::{
+    frozen::FrozenSales,
+    rebuild::{
+        AccountLine, ConcludeAnswer, ConcludeRequest, Freeze, FreezeAnswer, FreezeRequest, HoldsPage,
+        ItemLine, ReturnedUnit, StageAnswer, StageRequest,
+    },
+    restock::{RestockAnswer, RestockRequest},
 };
 
 /// The audience of service tokens for the gate.
@@ -64,6 +78,13 @@ pub enum ClaimAnswer {
         limit: u32,
         /// Units it holds or has bought.
         taken: u32,
+    },
+    /// The account has as many live holds as it may have at a time.
+    LiveHoldsReached {
+        /// Holds the account may have live at most.
+        limit: u32,
+        /// Holds it has live.
+        live: u32,
     },
     /// The account let as many holds run out, under the admission it claims by, as the sale allows.
     LineUpAgain {
@@ -216,6 +237,9 @@ pub enum GateError {
     /// The gate did not do it: closed for a moment, frozen or not reached.
     #[error("the stock gate refused for a moment: {0}")]
     Unavailable(String),
+    /// The gate did not do it: the sale is closed until its stock is rebuilt.
+    #[error("the sale is frozen until its stock is rebuilt (generation {0})")]
+    Frozen(u64),
     /// The gate may have done it. Ask again with the same id.
     #[error("the stock gate's answer was lost: {0}")]
     Unknown(String),
@@ -233,6 +257,7 @@ impl From<GateError> for Problem {
 #[derive(Clone)]
 pub struct GateClient {
     caller: ServiceCaller,
+    frozen: Arc<FrozenSales>,
 }
 
 /// Longest one call may take: the gate's own store call, and the way there and back.
@@ -242,13 +267,13 @@ impl GateClient {
     /// A client over any transport, signing with `signer` (made for [`AUDIENCE`]).
     #[must_use]
     pub fn new(transport: Transport, signer: Arc<ServiceSigner>, clock: Arc<dyn Clock>) -> Self {
-        Self { caller: ServiceCaller::new(transport, signer, clock, CALL_LIMIT) }
+        Self::over(ServiceCaller::new(transport, signer, clock, CALL_LIMIT))
     }
 
     /// A client over the gate's own router, in the same process.
     #[must_use]
     pub fn in_process(router: axum::Router, signer: Arc<ServiceSigner>, clock: Arc<dyn Clock>) -> Self {
-        Self { caller: ServiceCaller::in_process(router, signer, clock, CALL_LIMIT) }
+        Self::over(ServiceCaller::in_process(router, signer, clock, CALL_LIMIT))
     }
 
     /// A client over HTTP to a gate at `base` (such as `http://gate:8081`).
@@ -256,7 +281,17 @@ impl GateClient {
     /// # Errors
     /// The HTTP client cannot be built.
     pub fn over_http(base: &str, signer: Arc<ServiceSigner>, clock: Arc<dyn Clock>) -> Result<Self, String> {
-        Ok(Self { caller: ServiceCaller::over_http(base, signer, clock, CALL_LIMIT)? })
+        Ok(Self::over(ServiceCaller::over_http(base, signer, clock, CALL_LIMIT)?))
+    }
+
+    fn over(caller: ServiceCaller) -> Self {
+        Self { caller, frozen: Arc::default() }
+    }
+
+    /// The sales that answers said are frozen; clones share them.
+    #[must_use]
+    pub fn frozen(&self) -> &FrozenSales {
+        &self.frozen
     }
 
     /// Claims units. A lost answer is asked for once more with the same claim id, so that a reply lost on the way
@@ -265,9 +300,8 @@ impl GateClient {
     /// # Errors
     /// The gate is unavailable, or its answer was lost twice.
     pub async fn claim(&self, sale: &SaleId, claim: &ClaimRequest) -> Result<ClaimAnswer, GateError> {
-        let path = format!("/gate/v1/sales/{sale}/claims");
-        match self.call(Method::POST, &path, Some(claim)).await {
-            Err(GateError::Unknown(_)) => self.call(Method::POST, &path, Some(claim)).await,
+        match self.call(Method::POST, sale, "/claims", Some(claim)).await {
+            Err(GateError::Unknown(_)) => self.call(Method::POST, sale, "/claims", Some(claim)).await,
             answer => answer,
         }
     }
@@ -277,7 +311,7 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`]; commit is idempotent, repeat it.
     pub async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, GateError> {
-        self.call::<(), _>(Method::POST, &format!("/gate/v1/sales/{sale}/claims/{claim}/commit"), None).await
+        self.call::<(), _>(Method::POST, sale, &format!("/claims/{claim}/commit"), None).await
     }
 
     /// Gives a hold's units back.
@@ -285,7 +319,7 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`]; release is idempotent, repeat it.
     pub async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, GateError> {
-        self.call::<(), _>(Method::POST, &format!("/gate/v1/sales/{sale}/claims/{claim}/release"), None).await
+        self.call::<(), _>(Method::POST, sale, &format!("/claims/{claim}/release"), None).await
     }
 
     /// Gives an admission up: once this is answered, nothing new is claimed by its token. What was claimed before
@@ -294,10 +328,20 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`]; forfeit is idempotent, repeat it.
     pub async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, GateError> {
-        let path = format!("/gate/v1/sales/{sale}/forfeit");
         let request = ForfeitRequest { token_id: token_id.clone() };
-        match self.call(Method::POST, &path, Some(&request)).await {
-            Err(GateError::Unknown(_)) => self.call(Method::POST, &path, Some(&request)).await,
+        match self.call(Method::POST, sale, "/forfeit", Some(&request)).await {
+            Err(GateError::Unknown(_)) => self.call(Method::POST, sale, "/forfeit", Some(&request)).await,
+            answer => answer,
+        }
+    }
+
+    /// Changes an item's stock. A lost answer is asked for once more with the same id.
+    ///
+    /// # Errors
+    /// As [`GateClient::claim`]; restock is idempotent by its id, repeat it.
+    pub async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, GateError> {
+        match self.call(Method::POST, sale, "/restock", Some(request)).await {
+            Err(GateError::Unknown(_)) => self.call(Method::POST, sale, "/restock", Some(request)).await,
             answer => answer,
         }
     }
@@ -307,7 +351,7 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`].
     pub async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, GateError> {
-        self.call::<(), _>(Method::GET, &format!("/gate/v1/sales/{sale}/claims/{claim}"), None).await
+        self.call::<(), _>(Method::GET, sale, &format!("/claims/{claim}"), None).await
     }
 
     /// The sale's counts.
@@ -315,23 +359,29 @@ impl GateClient {
     /// # Errors
     /// As [`GateClient::claim`].
     pub async fn stock(&self, sale: &SaleId) -> Result<StockSnapshot, GateError> {
-        self.call::<(), _>(Method::GET, &format!("/gate/v1/sales/{sale}/stock"), None).await
+        self.call::<(), _>(Method::GET, sale, "/stock", None).await
     }
 
+    /// Calls `path` under the sale's address, such as `/claims`.
     async fn call<B: Serialize, A: DeserializeOwned>(
         &self,
         method: Method,
+        sale: &SaleId,
         path: &str,
         body: Option<&B>,
     ) -> Result<A, GateError> {
-        let (status, bytes) = self.caller.call(method, path, body).await?;
+        let path = format!("/gate/v1/sales/{sale}{path}");
+        let (status, bytes) = self.caller.call(method, &path, body).await?;
         if status.is_success() {
             return serde_json::from_slice(&bytes).map_err(|error| GateError::Unknown(error.to_string()));
         }
-        let code = serde_json::from_slice::<serde_json::Value>(&bytes)
-            .ok()
-            .and_then(|body| body.get("code").and_then(|code| code.as_str()).map(str::to_owned))
-            .unwrap_or_default();
+        let problem = serde_json::from_slice::<serde_json::Value>(&bytes).unwrap_or_default();
+        let code = problem.get("code").and_then(|code| code.as_str()).unwrap_or_default();
+        if code == FROZEN_CODE {
+            let generation = problem.get("generation").and_then(serde_json::Value::as_u64).unwrap_or(0);
+            self.frozen.note(sale, generation);
+            return Err(GateError::Frozen(generation));
+        }
         let words = format!("{status} {code}");
         // The gate says by its code whether a store call may have run; any other 5xx comes from in between.
         if status == StatusCode::BAD_GATEWAY || status == StatusCode::GATEWAY_TIMEOUT || code == UNKNOWN_CODE
@@ -343,6 +393,8 @@ impl GateClient {
     }
 }
 
+/// The problem code by which the gate says that a sale is closed until its stock is rebuilt.
+pub const FROZEN_CODE: &str = "stock_frozen";
 /// The problem code by which the gate says that a call may have taken effect.
 pub const UNKNOWN_CODE: &str = "outcome_unknown";
 

@@ -81,6 +81,10 @@ pub const LANES_MAX: u16 = 256;
 pub const ITEMS_MAX: usize = 100;
 /// Most units of one item.
 pub const STOCK_MAX: u32 = 1_000_000;
+/// Highest unit number of one item: units that came back and were withdrawn leave holes, which are not filled again.
+pub const UNIT_NUMBER_MAX: u32 = 100 * STOCK_MAX;
+/// Most changes of the stock of one sale while it runs.
+pub const RESTOCKS_MAX: usize = 1_000;
 /// Most units in one claim.
 pub const QUANTITY_MAX: u32 = 100;
 /// Highest price of one unit, in minor units.
@@ -104,6 +108,14 @@ pub const WRITE_QUEUE_MAX: usize = 8_192;
 pub const EVENT_BATCH_MAX: usize = 256;
 /// Most due holds one sweep marks.
 pub const SWEEP_BATCH_MAX: usize = 256;
+/// Most holds that travel in one page when a stock is rebuilt.
+pub const HOLDS_PAGE_MAX: usize = 128;
+/// Longest record a claimant keeps with a hold, in bytes.
+pub const MEMO_BYTES_MAX: usize = 4 * 1024;
+/// Most accounts, and most free units, that travel in one page when a stock is rebuilt.
+pub const LEDGER_PAGE_MAX: usize = 10_000;
+/// Life of a rebuilt stock that was uploaded and never concluded, in seconds.
+pub const STAGED_SECONDS: u64 = 600;
 /// Most accounts one stock snapshot lists by their short hash.
 pub const CLAIMANTS_MAX: usize = 100_000;
 /// Longest a store call may take, in milliseconds, before its outcome counts as unknown.
@@ -146,5 +158,10 @@ const _: () = assert!(
     CLAIMANTS_MAX * 21 + ITEMS_MAX * 200 < INTERNAL_BODY_BYTES_MAX,
     "a u64 has 20 digits and a comma"
 );
-const _: () = assert!((STOCK_MAX as u64) < (1 << 32));
+const _: () = assert!(
+    HOLDS_PAGE_MAX * (MEMO_BYTES_MAX * 6 + QUANTITY_MAX as usize * 11 + 500) < INTERNAL_BODY_BYTES_MAX,
+    "a byte of text takes six in JSON at most"
+);
+const _: () = assert!(LEDGER_PAGE_MAX * 150 < INTERNAL_BODY_BYTES_MAX);
+const _: () = assert!(STOCK_MAX < UNIT_NUMBER_MAX && (UNIT_NUMBER_MAX as u64) < (1 << 32));
 const _: () = assert!(DRAW_ENTRIES_MAX <= u32::MAX as u64, "a drawn number is a u32");

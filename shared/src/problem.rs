@@ -3,12 +3,17 @@
 //! The external message is for whoever called; anything internal (a store's words, a path, a secret) goes to the
 //! log through [`Problem::caused_by`] and never into the body.
 
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
 
-use crate::store::StoreError;
+use crate::{
+    clock::{Clock as _, SystemClock},
+    store::StoreError,
+};
 
 /// One refusal or failure, as HTTP says it.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,11 +96,13 @@ impl Problem {
         self
     }
 
-    /// Logs the internal cause; the body stays as it is.
+    /// Logs the internal cause; the body stays as it is. In an outage every request has one: so many a second are
+    /// logged, and how many were not.
     #[must_use]
     pub fn caused_by(self, cause: &dyn std::fmt::Display) -> Self {
+        let Some(unsaid) = CAUSES.may_say(SystemClock.now().seconds()) else { return self };
         let request = crate::edge::request_id::current();
-        tracing::warn!(code = self.code, status = self.status.as_u16(), request, %cause, "request refused");
+        tracing::warn!(code = self.code, status = self.status.as_u16(), request, %cause, unsaid, "request refused");
         self
     }
 
@@ -104,6 +111,34 @@ impl Problem {
     pub fn to_json(&self) -> String {
         // Text and numbers always have a JSON form.
         serde_json::to_string(&Written(self)).unwrap_or_default()
+    }
+}
+
+/// Causes logged in one second, by all requests together.
+const CAUSES_PER_SECOND_MAX: u32 = 20;
+
+static CAUSES: Causes =
+    Causes { second: AtomicI64::new(0), said: AtomicU32::new(0), unsaid: AtomicU32::new(0) };
+
+/// How many causes were logged in the second that is on, and how many were not since one was. Exact enough for a log:
+/// at the turn of a second a few more may pass.
+struct Causes {
+    second: AtomicI64,
+    said: AtomicU32,
+    unsaid: AtomicU32,
+}
+
+impl Causes {
+    /// Whether one more may be logged, and how many were left out before it.
+    fn may_say(&self, second: i64) -> Option<u32> {
+        if self.second.swap(second, Ordering::Relaxed) != second {
+            self.said.store(0, Ordering::Relaxed);
+        }
+        if self.said.fetch_add(1, Ordering::Relaxed) < CAUSES_PER_SECOND_MAX {
+            return Some(self.unsaid.swap(0, Ordering::Relaxed));
+        }
+        self.unsaid.fetch_add(1, Ordering::Relaxed);
+        None
     }
 }
 
@@ -166,6 +201,14 @@ mod tests {
             let response = Problem::new(status, "x", "y").into_response();
             assert!(response.headers().contains_key(header::RETRY_AFTER), "{status}");
         }
+    }
+
+    #[test]
+    fn an_outage_does_not_flood_the_log_and_says_what_it_left_out() {
+        let causes = Causes { second: 0.into(), said: 0.into(), unsaid: 0.into() };
+        let said = (0..1_000).filter(|_| causes.may_say(7).is_some()).count();
+        assert_eq!(said, CAUSES_PER_SECOND_MAX as usize);
+        assert_eq!([causes.may_say(8), causes.may_say(8)], [Some(980), Some(0)]);
     }
 
     #[test]

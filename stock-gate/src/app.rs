@@ -1,5 +1,10 @@
 //! The gate: one method per verb.
 
+mod rebuild;
+mod restock;
+
+pub(crate) use self::rebuild::is_suspicion;
+
 use std::sync::Arc;
 
 use lockgate_shared::{
@@ -22,8 +27,7 @@ use crate::{
     store::{Claim, Prepared, Store},
 };
 
-/// Longest memo of a claim, in bytes. Every hold keeps one for the sale's life.
-pub const MEMO_BYTES_MAX: usize = 4 * 1024;
+pub use lockgate_shared::limits::MEMO_BYTES_MAX;
 
 /// What the gate is made of.
 pub struct AppParts {
@@ -66,11 +70,12 @@ impl App {
                 per_account: found.definition.per_account_limit,
                 total: found.definition.total_limit,
                 abandoned_holds: found.definition.abandoned_holds_limit,
+                live_holds: found.definition.live_holds_limit,
             },
             refusal: hold::refusal(&opening(&found), request.epoch, self.clock.now()),
             request,
         };
-        let answer = self.store.claim(sale, &claim).await.map_err(unavailable)?;
+        let answer = self.told(&found, self.store.claim(sale, &claim).await).await?;
         metrics::counter!("lockgate_claims_total", "outcome" => outcome(&answer)).increment(1);
         Ok(answer)
     }
@@ -80,8 +85,8 @@ impl App {
     /// # Errors
     /// 404 `no_such_sale`, 503 when the store broke.
     pub async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, Problem> {
-        self.sale(sale)?;
-        self.store.commit(sale, claim).await.map_err(unavailable)
+        let found = self.sale(sale)?;
+        self.told(&found, self.store.commit(sale, claim).await).await
     }
 
     /// Gives a hold's units back.
@@ -89,8 +94,8 @@ impl App {
     /// # Errors
     /// 404 `no_such_sale`, 503 when the store broke.
     pub async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, Problem> {
-        self.sale(sale)?;
-        self.store.release(sale, claim).await.map_err(unavailable)
+        let found = self.sale(sale)?;
+        self.told(&found, self.store.release(sale, claim).await).await
     }
 
     /// Gives an admission up: its token makes no new claim from now on.
@@ -98,8 +103,8 @@ impl App {
     /// # Errors
     /// 404 `no_such_sale`, 503 when the store broke.
     pub async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, Problem> {
-        self.sale(sale)?;
-        let answer = self.store.forfeit(sale, token_id).await.map_err(unavailable)?;
+        let found = self.sale(sale)?;
+        let answer = self.told(&found, self.store.forfeit(sale, token_id).await).await?;
         metrics::counter!("lockgate_admissions_forfeited_total").increment(1);
         Ok(answer)
     }
@@ -120,8 +125,8 @@ impl App {
     /// # Errors
     /// 404 `no_such_sale`, 503 when the store broke.
     pub async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, Problem> {
-        self.sale(sale)?;
-        self.store.hold(sale, claim).await.map_err(unavailable)
+        let found = self.sale(sale)?;
+        self.told(&found, self.store.hold(sale, claim).await).await
     }
 
     /// The counts of a sale.
@@ -136,7 +141,7 @@ impl App {
             let detail = "The stock of this sale is being put on sale; it is there in a moment. Try again.";
             return Err(Problem::unavailable("stock_unavailable", detail).retry_after(1));
         }
-        stock.map_err(unavailable)
+        self.told(&found, stock).await
     }
 
     /// Puts a sale's stock into the store, once.
@@ -210,6 +215,7 @@ fn outcome(answer: &ClaimAnswer) -> &'static str {
         ClaimAnswer::Held { replayed: true, .. } => "replayed",
         ClaimAnswer::SoldOut { .. } => "sold_out",
         ClaimAnswer::LimitReached { .. } => "limit_reached",
+        ClaimAnswer::LiveHoldsReached { .. } => "live_holds_reached",
         ClaimAnswer::LineUpAgain { .. } => "line_up_again",
         ClaimAnswer::Forfeited => "forfeited",
         ClaimAnswer::NotOpen => "not_open",

@@ -11,13 +11,15 @@ use futures::{StreamExt as _, stream};
 use lockgate_shared::{
     catalog::{ChangeError, StoredSale},
     clock::Timestamp,
+    gate::FreezeRequest,
     ids::SaleId,
     limits::{SPAN_SECONDS_MAX, SWEEP_BATCH_MAX},
+    problem::Problem,
     store::StoreError,
 };
 use tokio::{sync::watch, time::MissedTickBehavior};
 
-use crate::app::App;
+use crate::app::{App, is_suspicion};
 
 /// Time between two sweeps.
 const SWEEP_MS: u64 = 200;
@@ -100,8 +102,16 @@ impl Expirer {
 enum Trouble {
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("the sale could not be frozen: {}", .0.detail)]
+    Freeze(Problem),
     #[error("the catalog did not note that the stock is there: {0}")]
     Catalog(#[from] ChangeError),
+}
+
+impl From<Problem> for Trouble {
+    fn from(problem: Problem) -> Self {
+        Self::Freeze(problem)
+    }
 }
 
 fn is_quiet(sale: &StoredSale, now: Timestamp) -> bool {
@@ -109,11 +119,22 @@ fn is_quiet(sale: &StoredSale, now: Timestamp) -> bool {
 }
 
 async fn tend(app: &App, sale: &StoredSale) -> Result<(), Trouble> {
+    let id = &sale.definition.id;
     if sale.controls.stock_opened_at.is_none() {
-        open_stock(app, &sale.definition.id).await?;
+        open_stock(app, id).await?;
     }
     loop {
-        let marked = app.expire(&sale.definition.id, SWEEP_BATCH_MAX).await?;
+        let marked = app.expire(id, SWEEP_BATCH_MAX).await;
+        if let Err(error) = &marked
+            && is_suspicion(error)
+            && sale.controls.stock_opened_at.is_some()
+        {
+            // Whatever is asked of the sale next is told that it is frozen, and has it rebuilt.
+            let generation = app.store.generation(id).await?;
+            let request = FreezeRequest { if_generation: generation, why: error.causes() };
+            app.freeze(id, &request).await?;
+        }
+        let marked = marked?;
         if marked.len() < SWEEP_BATCH_MAX {
             return Ok(());
         }

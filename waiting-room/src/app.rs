@@ -43,6 +43,7 @@ mod renewal;
 
 use self::hashes::token_id;
 pub(crate) use self::hashes::{account_hash, keyed_hash, lane_of};
+pub(crate) use self::proof::DIFFICULTY;
 pub use self::{captcha::CaptchaDoor, draw::DrawRefusal};
 
 /// Reads an environment variable.
@@ -143,7 +144,7 @@ impl App {
             parts,
             environment,
             calls: Calls::default(),
-            checks: proof::checks(),
+            checks: proof::Checks::default(),
             live: ArcSwap::default(),
             accounts,
             captcha: None,
@@ -306,6 +307,7 @@ impl App {
         match self.calls.enter(&self.parts, live, id, lane, entry).await? {
             EnterAnswer::Entered(entered) => Ok(entered),
             EnterAnswer::NotListed => Err(Refusal::NotListed),
+            EnterAnswer::NoList => Err(Refusal::NoList),
         }
     }
 

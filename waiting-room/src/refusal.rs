@@ -46,6 +46,10 @@ pub enum Refusal {
     /// Code and address do not stand on the allowlist together. Which of them is wrong is said to nobody.
     #[error("code and e-mail address are not on the allowlist together")]
     NotListed,
+    /// There is no allowlist to look at: it was never put there, or the store has lost it. That says nothing of the
+    /// code.
+    #[error("the sale's allowlist is not there")]
+    NoList,
     /// The admission cannot last longer: the sale renews none, or it is over.
     #[error("the admission cannot be renewed")]
     NotRenewable,

@@ -6,6 +6,7 @@
 mod claim;
 mod notices;
 mod pay;
+mod restock;
 
 pub use self::{claim::Claimed, pay::Cancelled};
 

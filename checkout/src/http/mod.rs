@@ -31,5 +31,9 @@ pub fn router(app: Arc<App>) -> Router {
 
 /// Operators' routes.
 pub fn operator_router(app: Arc<App>) -> Router {
-    Router::new().route("/operator/v1/sales/{sale}/books", get(operator::books)).with_state(app)
+    Router::new()
+        .route("/operator/v1/sales/{sale}/books", get(operator::books))
+        .route("/operator/v1/sales/{sale}/stock", post(operator::restock))
+        .route("/operator/v1/sales/{sale}/recover", post(operator::recover))
+        .with_state(app)
 }

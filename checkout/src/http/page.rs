@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use http::{HeaderValue, StatusCode, header};
-use lockgate_shared::problem::Problem;
+use lockgate_shared::{edge::layers::PAYING_POLICY, problem::Problem};
 use serde::Serialize;
 
 const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-store");
@@ -17,6 +17,7 @@ pub(crate) fn render(page: &impl Template) -> Result<Response, Problem> {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (header::CACHE_CONTROL, PRIVATE),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAYING_POLICY)),
     ];
     Ok((headers, html).into_response())
 }

@@ -252,6 +252,33 @@ async fn what_is_not_there_is_not_decided(store: &dyn Store) {
     assert_eq!(nothing, None);
 }
 
+async fn orders_of_a_sale_come_by_pages(store: &dyn Store) {
+    let elsewhere: SaleId = "other".parse().unwrap();
+    let numbered = |n: u16| {
+        let mut made = claim(1, &[u32::from(n) + 1]);
+        let mut bytes = [7; 16];
+        bytes[..2].copy_from_slice(&n.to_be_bytes());
+        made.order = Uuid::from_bytes(bytes).into();
+        made
+    };
+    let many = u16::try_from(ORDERS_PAGE_MAX).unwrap() + 3;
+    let batch: Vec<Intake> = (0..many).map(|n| Intake::Claimed(numbered(n))).collect();
+    for part in batch.chunks(256) {
+        place(store, part).await;
+    }
+    let mut foreign = claim(9, &[1]);
+    foreign.sale = elsewhere.clone();
+    store.place(&elsewhere, &[Intake::Claimed(foreign)], &[], now()).await.unwrap();
+    let first = store.orders(&sale(), None).await.unwrap();
+    assert_eq!(first.len(), ORDERS_PAGE_MAX);
+    let rest = store.orders(&sale(), first.last().map(|order| order.id)).await.unwrap();
+    assert_eq!(rest.len(), 3);
+    let all: Vec<OrderRecord> = first.into_iter().chain(rest).collect();
+    let expected: Vec<OrderRecord> = (0..many).map(|n| OrderRecord::placed(&numbered(n))).collect();
+    assert_eq!(all, expected);
+    assert_eq!(store.orders(&elsewhere, None).await.unwrap().len(), 1);
+}
+
 async fn m2_many_at_once_make_one_transition(store: &Arc<dyn Store>) {
     claimed(&**store, 1, &[4]).await;
     pay(&**store, 1, 7).await;
@@ -323,6 +350,7 @@ scenarios!(
     m11_dead_letters_are_kept_and_the_rest_flows,
     unsettled_orders_come_by_pages_and_overdue_ones_with_them,
     books_count_by_item_and_state,
+    orders_of_a_sale_come_by_pages,
     what_is_not_there_is_not_decided,
 );
 

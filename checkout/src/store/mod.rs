@@ -29,6 +29,8 @@ use crate::{
 
 /// Most orders one call of [`Store::unsettled`] answers.
 pub const UNSETTLED_MAX: usize = 256;
+/// Most orders one call of [`Store::orders`] answers.
+pub const ORDERS_PAGE_MAX: usize = 1_000;
 /// An order nobody ended although its hold fell due this long ago counts as unsettled: the gate's word was lost.
 pub const OVERDUE_SECONDS: u64 = 30;
 
@@ -141,6 +143,12 @@ pub trait Store: Send + Sync {
     /// The store broke.
     async fn unsettled(&self, after: Option<ClaimId>, now: Timestamp)
     -> Result<Vec<OrderRecord>, StoreError>;
+
+    /// Up to [`ORDERS_PAGE_MAX`] orders of a sale, by id, after `after`.
+    ///
+    /// # Errors
+    /// The store broke.
+    async fn orders(&self, sale: &SaleId, after: Option<ClaimId>) -> Result<Vec<OrderRecord>, StoreError>;
 
     /// A sale's orders counted.
     ///

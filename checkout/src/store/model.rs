@@ -12,7 +12,9 @@ use lockgate_shared::{
     store::StoreError,
 };
 
-use super::{DeadLetter, ItemBooks, Notified, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX};
+use super::{
+    DeadLetter, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
+};
 use crate::{
     order::{self, Anomaly, Decision, Intake, OrderEvent, OrderRecord, OrderState},
     payment::{Notice, PaymentId},
@@ -172,6 +174,16 @@ impl Store for ModelStore {
                     order.is_unsettled() || (waits && order.hold_expires_at < overdue)
                 })
                 .take(UNSETTLED_MAX)
+                .cloned()
+                .collect()
+        }))
+    }
+
+    async fn orders(&self, sale: &SaleId, after: Option<ClaimId>) -> Result<Vec<OrderRecord>, StoreError> {
+        Ok(self.with(|state| {
+            let own = state.orders.values().filter(|order| order.sale == *sale);
+            own.filter(|order| after.is_none_or(|after| order.id > after))
+                .take(ORDERS_PAGE_MAX)
                 .cloned()
                 .collect()
         }))

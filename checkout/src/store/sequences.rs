@@ -99,8 +99,9 @@ async fn state(store: &dyn Store) -> String {
         text += &format!("{:?}\n", store.order_of(payment_id(n)).await);
     }
     text + &format!(
-        "{:?}\n{:?}",
+        "{:?}\n{:?}\n{:?}",
         store.unsettled(None, now().plus_seconds(10_000)).await,
+        store.orders(&sale(), Some(order_id(1))).await,
         store.books(&sale()).await
     )
 }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params, types::Type};
 use uuid::Uuid;
 
 use super::{
-    DeadLetter, ItemBooks, Notified, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
+    DeadLetter, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
     rows::{NoticeRow, OrderRow, PaymentRow, RowError},
 };
 use crate::{
@@ -87,6 +87,15 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> std::result::Result<Vec<OrderRecord>, StoreError> {
         self.db.read("unsettled", move |db| unsettled(db, after, now)).await
+    }
+
+    async fn orders(
+        &self,
+        sale: &SaleId,
+        after: Option<ClaimId>,
+    ) -> std::result::Result<Vec<OrderRecord>, StoreError> {
+        let sale = sale.clone();
+        self.db.read("orders", move |db| orders(db, &sale, after)).await
     }
 
     async fn books(&self, sale: &SaleId) -> std::result::Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
@@ -410,6 +419,17 @@ fn unsettled(db: &Connection, after: Option<ClaimId>, now: Timestamp) -> Result<
     let rows = statement
         .query_map(params![after, now.minus_seconds(OVERDUE_SECONDS).micros(), limit], order_row)?
         .collect::<Result<Vec<_>>>()?;
+    rows.into_iter().map(|row| with_payments(db, row)).collect()
+}
+
+fn orders(db: &Connection, sale: &SaleId, after: Option<ClaimId>) -> Result<Vec<OrderRecord>> {
+    let after = after.map_or([0; 16], |after| *after.uuid().as_bytes());
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT {ORDER_COLUMNS} FROM orders WHERE sale = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
+    ))?;
+    let limit = i64::try_from(ORDERS_PAGE_MAX).unwrap_or(i64::MAX);
+    let rows =
+        statement.query_map(params![sale.as_str(), after, limit], order_row)?.collect::<Result<Vec<_>>>()?;
     rows.into_iter().map(|row| with_payments(db, row)).collect()
 }
 

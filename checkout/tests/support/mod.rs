@@ -19,7 +19,10 @@ use lockgate_shared::{
     catalog::{Catalog, MemoryCatalog},
     clock::{Clock, Timestamp},
     edge,
-    events::sqlite::{EVENTS_SQLITE, SqliteEventLog},
+    events::{
+        EventLog,
+        sqlite::{EVENTS_SQLITE, SqliteEventLog},
+    },
     gate::{self, GateClient},
     ids::{AccountHash, SaleId},
     keys::KeyRing,
@@ -151,7 +154,6 @@ impl Shop {
     }
 
     /// Over any store for orders, with the gate's transport wrapped.
-    #[expect(clippy::too_many_lines, reason = "a list of parts and how they are joined")]
     pub async fn with(
         dir: &Path,
         plan: &Plan,
@@ -160,12 +162,26 @@ impl Shop {
         store: Arc<dyn Store>,
         wrap: Option<Wrap>,
     ) -> Self {
+        let stock = Arc::new(stock_gate::SqliteStore::new(db.clone(), Arc::new(clock.clone())));
+        Self::over(dir, plan, clock, (stock, Arc::new(SqliteEventLog::new(db))), store, wrap).await
+    }
+
+    /// Over any store for the stock and its events, and for orders.
+    #[expect(clippy::too_many_lines, reason = "a list of parts and how they are joined")]
+    pub async fn over(
+        dir: &Path,
+        plan: &Plan,
+        clock: ManualClock,
+        (stock, events): (Arc<dyn stock_gate::Store>, Arc<dyn EventLog>),
+        store: Arc<dyn Store>,
+        wrap: Option<Wrap>,
+    ) -> Self {
         let shared_clock: Arc<dyn Clock> = Arc::new(clock.clone());
         let ring = Arc::new(demo_ring());
         let catalog = catalog(&clock, plan).await;
         let gate_app = Arc::new(stock_gate::App::new(stock_gate::AppParts {
             catalog: Arc::clone(&catalog),
-            store: Arc::new(stock_gate::SqliteStore::new(db.clone(), Arc::clone(&shared_clock))),
+            store: stock,
             ring: Arc::clone(&ring),
             clock: Arc::clone(&shared_clock),
         }));
@@ -198,7 +214,7 @@ impl Shop {
             catalog: Arc::clone(&catalog),
             store: Arc::clone(&store),
             gate: gate.clone(),
-            events: Arc::new(SqliteEventLog::new(db)),
+            events,
             gateway: Arc::new(gateway),
             ring: Arc::clone(&ring),
             clock: shared_clock,

@@ -9,6 +9,7 @@
 //! | `networks.rs` | `/operator/v1/edge`: networks let through or refused |
 //! | `demo.rs` | the demo sale |
 //! | `print.rs` | what commands say |
+//! | `sale_files.rs` | `--sale`: the files given at the start |
 //! | `keys.rs`, `sale.rs`, `draw.rs`, `check.rs` | the commands of these names |
 
 // Both macros panic when nobody reads; `print.rs` does not.
@@ -24,6 +25,7 @@ mod networks;
 mod operations;
 mod print;
 mod sale;
+mod sale_files;
 mod serve;
 mod stores;
 mod telemetry;

@@ -6,7 +6,10 @@ mod apply;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use lockgate_shared::{ids::SaleId, sale::SaleProblem};
+use lockgate_shared::{
+    ids::{ItemId, SaleId},
+    sale::SaleProblem,
+};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
@@ -15,7 +18,7 @@ use crate::{exit::Failure, print};
 /// Which Lockgate, and what to do.
 #[derive(Args)]
 pub struct SaleCommand {
-    /// The address where the running Lockgate serves operators (for `books` of a scaled-out one: the checkout's).
+    /// The address where the running Lockgate serves operators (for `books`, `stock` and `recover` of a scaled-out one: the checkout's).
     #[arg(long, env = "LOCKGATE_OPERATOR_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: String,
     /// The operator key.
@@ -71,6 +74,21 @@ enum Action {
     },
     /// End the sale: no entry, no admission, no claim.
     Close {
+        /// The sale's id.
+        sale: SaleId,
+    },
+    /// Add units to an item, or withdraw free ones; never below what is held or sold.
+    Stock {
+        /// The sale's id.
+        sale: SaleId,
+        /// The item's id.
+        item: ItemId,
+        /// Units to add (+100) or to withdraw (-100).
+        #[arg(allow_negative_numbers = true, value_name = "+N|-N")]
+        change: i64,
+    },
+    /// Freeze a sale, rebuild its stock from holds, events and orders, and open it again; says what was found.
+    Recover {
         /// The sale's id.
         sale: SaleId,
     },
@@ -134,6 +152,14 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::Pause { sale } => send(call(Method::POST, &format!("/{sale}/pause"))).await,
         Action::Resume { sale } => send(call(Method::POST, &format!("/{sale}/resume"))).await,
         Action::Close { sale } => send(call(Method::POST, &format!("/{sale}/close"))).await,
+        Action::Stock { sale, item, change } => {
+            let body = json!({ "item": item, "change": change });
+            // Should the answer be lost, this name of the change lets it be repeated by hand.
+            let key = format!("{:032x}", rand::random::<u128>());
+            let request = call(Method::POST, &format!("/{sale}/stock")).header("idempotency-key", &key);
+            send(request.json(&body)).await
+        }
+        Action::Recover { sale } => send(call(Method::POST, &format!("/{sale}/recover"))).await,
         Action::Books { sale } => send(call(Method::GET, &format!("/{sale}/books"))).await,
         Action::Settlement { sale } => Err(Failure::usage(format!(
             "the settlement is not built into this version yet; `lockgate sale books {sale}` shows stock, holds and \

@@ -5,14 +5,12 @@ use std::{fs::File, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use axum::Router;
 use lockgate_checkout::{self as checkout, Gateway, Simulated, simulated};
 use lockgate_shared::{
-    catalog::{ApplyError, Catalog},
+    catalog::Catalog,
     clock::{Clock, SystemClock},
     edge::{self, Edge},
     gate::{self, GateClient},
-    ids::SaleId,
     keys::KeyRing,
     operator::{OperatorKeys, Role},
-    sale,
     service_token::ServiceSigner,
 };
 use lockgate_stock_gate as stock_gate;
@@ -28,11 +26,10 @@ use tokio::{
 use crate::{
     Options,
     config::Config,
-    demo,
     exit::Failure,
     keys, networks, operations,
     operations::Check,
-    print,
+    print, sale_files,
     stores::{self, Stores},
     telemetry,
 };
@@ -150,7 +147,16 @@ async fn serve(
     let stores = stores::open(&config, &clock, roles.checkout).await?;
     let catalog = Arc::new(Catalog::new(Arc::clone(&stores.catalog), Arc::clone(&clock)));
     catalog.refresh().await.map_err(Failure::running)?;
-    apply_sales(&catalog, options, roles, &clock, stores.orders.as_deref()).await?;
+    let may_show = options.config.is_none() && roles == Roles::ALL;
+    let is_shared = config.store_url.is_some();
+    sale_files::apply(
+        &catalog,
+        &options.sale,
+        may_show.then(|| clock.now()),
+        stores.orders.as_deref(),
+        is_shared,
+    )
+    .await?;
     let parts = Parts {
         public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
         process_id: format!("{}-{:08x}", std::process::id(), rand::random::<u32>()),
@@ -419,62 +425,6 @@ fn operator_keys(config: &Config) -> Result<(Arc<OperatorKeys>, Option<String>),
             .map_err(|problem| Failure::usage(format!("viewer_key: {problem}")))?;
     }
     Ok((Arc::new(keys), printed))
-}
-
-async fn apply_sales(
-    catalog: &Catalog,
-    options: &Options,
-    roles: Roles,
-    clock: &Arc<dyn Clock>,
-    orders: Option<&dyn checkout::Store>,
-) -> Result<(), Failure> {
-    let mut definitions = Vec::new();
-    for path in &options.sale {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::usage(format!("{name}: cannot be read ({error}); name a sale file")))?;
-        let definition = sale::parse_toml(&name, &text).map_err(|problems| {
-            Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-        })?;
-        definitions.push(definition);
-    }
-    // Told nothing at all, it shows what it does.
-    if definitions.is_empty() && options.config.is_none() && roles == Roles::ALL && catalog.sales().is_empty()
-    {
-        definitions.push(demo::sale(clock.now()).map_err(Failure::running)?);
-    }
-    for mut definition in definitions {
-        let id = definition.id.clone();
-        match catalog.sale(&id) {
-            // What operators set while the sale ran outlives a restart; `lockgate sale apply` changes it on purpose.
-            Some(known) => definition.admission = known.definition.admission.clone(),
-            None => refuse_lost_sale(orders, &id).await?,
-        }
-        catalog.apply(definition, None).await.map_err(|error| match error {
-            ApplyError::Store(error) => Failure::running(format!("sale '{id}': {error}")),
-            ApplyError::Fixed(problems) | ApplyError::Invalid(problems) => {
-                let words: Vec<String> =
-                    problems.iter().map(|problem| format!("sale '{id}': {problem}")).collect();
-                Failure::usage(words.join("\n"))
-            }
-            refused => Failure::usage(format!("sale '{id}': {refused}")),
-        })?;
-    }
-    Ok(())
-}
-
-/// A sale that the catalog does not know although it has orders is not new: its store came back empty. Taken for a
-/// new one it would sell every unit again.
-async fn refuse_lost_sale(orders: Option<&dyn checkout::Store>, id: &SaleId) -> Result<(), Failure> {
-    let Some(orders) = orders else { return Ok(()) };
-    let books = orders.books(id).await.map_err(Failure::running)?;
-    if books.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::running(format!(
-        "sale '{id}': has orders, but store.url holds nothing of it: that store has lost its data. Bring its data \
-         back, or give the new sale another id"
-    )))
 }
 
 /// The addresses, on standard output: the one thing a first-time user needs. A role that runs alone names its own

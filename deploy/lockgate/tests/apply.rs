@@ -178,3 +178,78 @@ async fn many_sales_are_made_and_listed() {
     let page = client.get(lockgate.url("/")).header("accept", "text/html").send().await.unwrap();
     assert_eq!(page.text().await.unwrap().matches("<h2>").count(), 61);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_with_a_file_that_was_applied_before_undoes_nothing() {
+    let folder = Folder::new();
+    let text = sale_file("drop", "open", 5, 1, 600);
+    let file = folder.write("sale.toml", &text);
+    new_keys(&folder);
+    let lockgate = start(&Stores::Sqlite, &folder, "data", &file).await;
+    ask_for_work(&lockgate, 2_000).await;
+    let slower =
+        folder.write("slower.toml", &text.replace("rate_per_minute = 600000", "rate_per_minute = 600"));
+    // The file says nothing of proof of work, so applying it on purpose ends it.
+    let applied = sale(&lockgate.base, &["apply", slower.to_str().unwrap()]).await;
+    assert!(applied.1.contains("proof_of_work"), "{}", applied.1);
+    ask_for_work(&lockgate, 3_000).await;
+    assert!(lockgate.terminate().await.success());
+
+    let lockgate = start(&Stores::Sqlite, &folder, "data", &file).await;
+    let definition = definition(&lockgate).await;
+    assert_eq!(definition["admission"]["rate_per_minute"], 600, "{definition}");
+    assert_eq!(definition["proof_of_work"]["difficulty"], 3_000, "{definition}");
+    assert!(lockgate.terminate().await.success());
+
+    let newer = folder.write("sale.toml", &text.replace("hold_seconds = 600", "hold_seconds = 90"));
+    let lockgate = start(&Stores::Sqlite, &folder, "data", &newer).await;
+    let definition = self::definition(&lockgate).await;
+    assert_eq!(
+        (&definition["hold_seconds"], &definition["admission"]["rate_per_minute"]),
+        (&90.into(), &600_000.into())
+    );
+}
+
+async fn ask_for_work(lockgate: &Lockgate, difficulty: u64) {
+    let url = lockgate.url("/operator/v1/sales/drop/proof_of_work");
+    let body = serde_json::json!({ "difficulty": difficulty });
+    let answer = client().patch(url).bearer_auth(OPERATOR_KEY).json(&body).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
+async fn definition(lockgate: &Lockgate) -> Value {
+    let url = lockgate.url("/operator/v1/sales/drop");
+    client().get(url).bearer_auth(OPERATOR_KEY).send().await.unwrap().json().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l5_whoever_starts_over_an_emptied_store_gives_nobody_a_place_that_is_taken() {
+    let folder = Folder::new();
+    let file = folder.write("sale.toml", &sale_file("drop", "open", 5, 1, 600));
+    new_keys(&folder);
+    let stores = Stores::redis_postgres().await;
+    let old = start(&stores, &folder, "data-1", &file).await;
+    let number = async |lockgate: &Lockgate| {
+        let answer = client().post(lockgate.url("/sale/drop/enter")).send().await.unwrap();
+        let ticket = answer.json::<Value>().await.unwrap()["ticket"].as_str().unwrap().to_owned();
+        let mut number = None;
+        eventually("a number", 10, async || {
+            let status =
+                client().get(lockgate.url("/sale/drop/status")).bearer_auth(&ticket).send().await.unwrap();
+            number = status.json::<Value>().await.unwrap()["number"].as_u64();
+            number.is_some()
+        })
+        .await;
+        number.unwrap()
+    };
+    for _ in 0..20 {
+        number(&old).await;
+    }
+    let Stores::RedisPostgres { redis, .. } = &stores else { unreachable!() };
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
+    let fresh = start(&stores, &folder, "data-2", &file).await;
+    let newcomer = number(&fresh).await;
+    assert!(newcomer > 20, "number {newcomer} is somebody else's");
+}

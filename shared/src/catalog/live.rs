@@ -227,9 +227,36 @@ impl Catalog {
         definition: SaleDefinition,
         expected: Option<u64>,
     ) -> Result<Applied, ApplyError> {
+        self.put(&definition, expected, None).await
+    }
+
+    /// The same for a file that a process was given at its start, named by a digest of its text. Each counts once
+    /// ([`Controls::files_applied`]); `None` when it has counted before, and the sale stands as it was changed since.
+    ///
+    /// # Errors
+    /// See [`ApplyError`].
+    pub async fn apply_file(
+        &self,
+        definition: &SaleDefinition,
+        digest: &str,
+    ) -> Result<Option<Applied>, ApplyError> {
+        self.refresh().await?;
+        let known = self.sale(&definition.id);
+        if known.is_some_and(|sale| sale.controls.files_applied.iter().any(|known| known == digest)) {
+            return Ok(None);
+        }
+        self.put(definition, None, Some(digest)).await.map(Some)
+    }
+
+    async fn put(
+        &self,
+        definition: &SaleDefinition,
+        expected: Option<u64>,
+        file: Option<&str>,
+    ) -> Result<Applied, ApplyError> {
         for _ in 0..TRIES_MAX {
             self.refresh().await?;
-            let (sale, current) = match self.next(&definition, expected)? {
+            let (sale, current) = match self.next(definition, expected, file)? {
                 Next::Stands(sale) => return Ok(Applied::Unchanged(sale)),
                 Next::Write { sale, current } => (sale, current),
             };
@@ -254,7 +281,7 @@ impl Catalog {
         expected: Option<u64>,
     ) -> Result<Applied, ApplyError> {
         self.refresh().await?;
-        Ok(match self.next(definition, expected)? {
+        Ok(match self.next(definition, expected, None)? {
             Next::Stands(sale) => Applied::Unchanged(sale),
             Next::Write { sale, current: Some(_) } => Applied::Changed(Arc::new(*sale)),
             Next::Write { sale, current: None } => Applied::Created(Arc::new(*sale)),
@@ -262,7 +289,12 @@ impl Catalog {
     }
 
     /// What a definition comes to, by what is known.
-    fn next(&self, definition: &SaleDefinition, expected: Option<u64>) -> Result<Next, ApplyError> {
+    fn next(
+        &self,
+        definition: &SaleDefinition,
+        expected: Option<u64>,
+        file: Option<&str>,
+    ) -> Result<Next, ApplyError> {
         let problems = definition.problems();
         if !problems.is_empty() {
             return Err(ApplyError::Invalid(problems));
@@ -279,9 +311,11 @@ impl Catalog {
             if self.live.load().by_id.len() >= SALES_MAX {
                 return Err(ApplyError::TooMany);
             }
-            return Ok(Next::Write { sale: Box::new(self.new_sale(definition.clone())), current: None });
+            let mut sale = self.new_sale(definition.clone());
+            sale.controls.note_file(file);
+            return Ok(Next::Write { sale: Box::new(sale), current: None });
         };
-        if current.definition == *definition {
+        if current.definition == *definition && file.is_none() {
             return Ok(Next::Stands(current));
         }
         let mut problems = change_problems(&current.definition, definition);
@@ -289,11 +323,12 @@ impl Catalog {
         if !problems.is_empty() {
             return Err(ApplyError::Fixed(problems));
         }
-        let sale = StoredSale {
+        let mut sale = StoredSale {
             definition: definition.clone(),
             version: current.version.saturating_add(1),
             ..StoredSale::clone(&current)
         };
+        sale.controls.note_file(file);
         Ok(Next::Write { sale: Box::new(sale), current: Some(current) })
     }
 

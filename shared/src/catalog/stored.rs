@@ -4,6 +4,7 @@ use std::fmt;
 
 use rand::CryptoRng;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::SaleRow;
 use crate::{clock::Timestamp, sale::SaleDefinition};
@@ -75,9 +76,37 @@ pub struct Controls {
     /// opened has lost its data, and must never be given a fresh full stock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stock_opened_at: Option<Timestamp>,
+    /// The changes of the stock that the definition's items include, so that none counts twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stock_changes: Vec<Uuid>,
+    /// How often the stock was rebuilt, as the gate counts it; 0 before the first time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stock_generation: u64,
     /// The public value the operator gave to the draw, after its pools were frozen. Given once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beacon: Option<String>,
+    /// Digests of the sale files that were applied at a start, newest last and the last 16. Each counts
+    /// once: a process that starts again with its old file must not undo what operators changed meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files_applied: Vec<String>,
+}
+
+/// Sale files remembered to have been applied.
+const FILES_APPLIED_MAX: usize = 16;
+
+impl Controls {
+    /// Remembers a sale file, if it was one.
+    pub(super) fn note_file(&mut self, digest: Option<&str>) {
+        let Some(digest) = digest else { return };
+        self.files_applied.retain(|known| known != digest);
+        self.files_applied.push(digest.to_owned());
+        let over = self.files_applied.len().saturating_sub(FILES_APPLIED_MAX);
+        self.files_applied.drain(..over);
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The text of a row.

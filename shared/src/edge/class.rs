@@ -16,7 +16,7 @@ pub enum Class {
     Page,
     /// Taking a place in line.
     Enter,
-    /// Taking up a turn, or leaving.
+    /// Taking up a turn, leaving, renewing an admission and giving it back.
     Turn,
     /// Claiming units.
     Checkout,
@@ -50,7 +50,6 @@ impl Class {
         match (method, route) {
             (_, "/healthz" | "/readyz") => Self::Health,
             (&Method::POST, "/sale/{sale}/enter") => Self::Enter,
-            (&Method::POST, "/sale/{sale}/admit" | "/sale/{sale}/leave") => Self::Turn,
             (&Method::POST, "/sale/{sale}/checkout") => Self::Checkout,
             (&Method::POST, "/orders/{order_id}/pay" | "/orders/{order_id}/cancel") => Self::Pay,
             (_, "/orders/{order_id}") => Self::Order,
@@ -61,6 +60,9 @@ impl Class {
             (_, route) if route.starts_with("/gate/") || route.starts_with("/simulated-gateway/") => {
                 Self::Service
             }
+            // Only what is looked at is a page. Whatever else comes to a sale's addresses changes something.
+            (&Method::GET | &Method::HEAD, _) => Self::Page,
+            (_, route) if route.starts_with("/sale/") => Self::Turn,
             _ => Self::Page,
         }
     }
@@ -103,9 +105,11 @@ mod tests {
 
     #[test]
     fn each_kind_of_work_has_its_class() {
-        let of = |method: Method, route| Class::of(&method, Some(route));
+        let of = |method: Method, route: &str| Class::of(&method, Some(route));
         assert_eq!(of(Method::POST, "/sale/{sale}/enter"), Class::Enter);
-        assert_eq!(of(Method::POST, "/sale/{sale}/admit"), Class::Turn);
+        for verb in ["admit", "leave", "renew", "release", "whatever-comes-next"] {
+            assert_eq!(of(Method::POST, &format!("/sale/{{sale}}/{verb}")), Class::Turn, "{verb}");
+        }
         assert_eq!(of(Method::POST, "/sale/{sale}/checkout"), Class::Checkout);
         assert_eq!(of(Method::POST, "/orders/{order_id}/cancel"), Class::Pay);
         assert_eq!(of(Method::GET, "/orders/{order_id}"), Class::Order);

@@ -193,8 +193,13 @@ fn add_security_headers(headers: &mut HeaderMap) {
 /// the shop's own affair.
 static HTTPS_ONLY: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
+/// What a page whose form leads to a payment may do: with it a browser follows the redirect to whatever address the
+/// gateway has.
+pub const PAYING_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; worker-src 'self'; connect-src 'self'; \
+     img-src 'self' data:; base-uri 'none'; frame-ancestors 'self'; form-action 'self' http: https:";
+
 /// Set unless a handler set its own. The policy allows what our pages use and nothing else: their own style sheet,
-/// script and worker, images as data, forms to this host and to a payment page.
+/// script and worker, images as data, forms to this host.
 static SECURITY_HEADERS: [(HeaderName, HeaderValue); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
@@ -202,7 +207,7 @@ static SECURITY_HEADERS: [(HeaderName, HeaderValue); 4] = [
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(
             "default-src 'none'; style-src 'self'; script-src 'self'; worker-src 'self'; connect-src 'self'; \
-             img-src 'self' data:; base-uri 'none'; frame-ancestors 'self'; form-action 'self' http: https:",
+             img-src 'self' data:; base-uri 'none'; frame-ancestors 'self'; form-action 'self'",
         ),
     ),
     (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),

@@ -2,7 +2,7 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | the listener: connections, heads, slow readers, drain | [`serve`], `connections`, `stall` |
+//! | the listener: connections, heads, slow readers, drain | [`serve`], [`slots`], `stall` |
 //! | the one layer that every request passes | [`layers`] |
 //! | what it decides, in which order | [`policy`], over [`settings`] |
 //! | who calls | [`client`], over sets of [`networks`] |
@@ -15,7 +15,6 @@
 
 pub mod class;
 pub mod client;
-mod connections;
 mod error_page;
 pub mod layers;
 pub mod lists;
@@ -28,6 +27,7 @@ pub mod rate_limit;
 pub mod request_id;
 pub mod serve;
 pub mod settings;
+pub mod slots;
 mod stall;
 mod table;
 

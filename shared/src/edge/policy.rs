@@ -17,7 +17,6 @@ use tokio::sync::watch;
 use super::{
     class::Class,
     client::{Caller, ForwardingHeader, client_address},
-    connections::{Connections, OpenConnection},
     lists::{Listed, LiveLists},
     load::{Begun, Load},
     networks::NetworkSet,
@@ -25,6 +24,7 @@ use super::{
     rate_limit::{AccountLimit, NetworkLimit, rate_limited},
     request_id,
     settings::EdgeSettings,
+    slots::{Slot, Slots},
 };
 use crate::problem::Problem;
 
@@ -38,7 +38,7 @@ pub struct Edge {
     unlimited: NetworkSet,
     origin_secrets: OriginSecrets,
     limits: [Option<NetworkLimit>; Class::ALL.len()],
-    connections: Arc<Connections>,
+    connections: Arc<Slots>,
     load: Load,
     lists: Arc<LiveLists>,
     accounts: Arc<AccountLimit>,
@@ -81,7 +81,7 @@ impl Edge {
             unlimited: NetworkSet::new(&settings.unlimited_networks),
             origin_secrets: settings.origin_secrets,
             limits,
-            connections: Connections::new(settings.connections_per_network_max),
+            connections: Slots::new(settings.connections_per_network_max),
             load: Load::new(settings.in_flight_max),
             lists,
             accounts: Arc::new(AccountLimit::new(settings.account_limit)),
@@ -103,11 +103,11 @@ impl Edge {
 
     /// A connection of `peer`: `Some(None)` when it is not counted, `None` when its network has as many as it may. A
     /// trusted proxy's connections are many people's.
-    pub(super) fn connect(&self, peer: IpAddr) -> Option<Option<OpenConnection>> {
+    pub(super) fn connect(&self, peer: IpAddr) -> Option<Option<Slot>> {
         if self.trusted.contains(peer) || self.unlimited.contains(peer) {
             return Some(None);
         }
-        self.connections.open(peer).map(Some)
+        self.connections.take(peer).map(Some)
     }
 
     /// Decides about a request, fills in its [`Caller`], and takes away what only we may say.

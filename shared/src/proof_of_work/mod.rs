@@ -185,11 +185,19 @@ impl Parameters {
     }
 }
 
-/// Reads and checks what a client sends. The signature comes first: only what we gave out is worth deriving a key for.
+/// An answer to one of our challenges, in time and for the right sale; whether it solves it, [`Answer::check`] says.
+#[derive(Debug)]
+pub struct Answer {
+    parameters: Parameters,
+    solution: Solution,
+}
+
+/// Reads what a client sends, and whether the challenge is ours: a MAC, and nothing that anybody could make
+/// expensive.
 ///
 /// # Errors
 /// Why it is not accepted.
-pub fn verify(text: &str, sale: &SaleId, now: Timestamp, ring: &KeyRing) -> Result<Proof, ProofError> {
+pub fn read(text: &str, sale: &SaleId, now: Timestamp, ring: &KeyRing) -> Result<Answer, ProofError> {
     if text.len() > PROOF_BYTES_MAX {
         return Err(ProofError::Malformed);
     }
@@ -205,14 +213,33 @@ pub fn verify(text: &str, sale: &SaleId, now: Timestamp, ring: &KeyRing) -> Resu
     if now.seconds() >= parameters.expires_at {
         return Err(ProofError::Expired);
     }
-    let nonce = unhex(&parameters.nonce).ok_or(ProofError::Forged)?;
-    let salt = unhex(&parameters.salt).ok_or(ProofError::Forged)?;
-    let given = unhex::<KEY_BYTES>(&solution.derived_key).ok_or(ProofError::Wrong)?;
-    let key = derived_key(nonce, salt, solution.counter, parameters.cost);
-    if !has_prefix(&key, parameters.key_prefix.len()) || !bool::from(key.ct_eq(&given)) {
-        return Err(ProofError::Wrong);
+    Ok(Answer { parameters, solution })
+}
+
+impl Answer {
+    /// Derives the key: a fraction of a millisecond.
+    ///
+    /// # Errors
+    /// It does not solve the challenge.
+    pub fn check(&self) -> Result<Proof, ProofError> {
+        let Self { parameters, solution } = self;
+        let nonce = unhex(&parameters.nonce).ok_or(ProofError::Forged)?;
+        let salt = unhex(&parameters.salt).ok_or(ProofError::Forged)?;
+        let given = unhex::<KEY_BYTES>(&solution.derived_key).ok_or(ProofError::Wrong)?;
+        let key = derived_key(nonce, salt, solution.counter, parameters.cost);
+        if !has_prefix(&key, parameters.key_prefix.len()) || !bool::from(key.ct_eq(&given)) {
+            return Err(ProofError::Wrong);
+        }
+        Ok(Proof { id: ProofId(nonce), expires_at: Timestamp::from_seconds(parameters.expires_at) })
     }
-    Ok(Proof { id: ProofId(nonce), expires_at: Timestamp::from_seconds(parameters.expires_at) })
+}
+
+/// Reads and checks in one go.
+///
+/// # Errors
+/// Why it is not accepted.
+pub fn verify(text: &str, sale: &SaleId, now: Timestamp, ring: &KeyRing) -> Result<Proof, ProofError> {
+    read(text, sale, now, ring)?.check()
 }
 
 /// Iterations of one try, and digits of the prefix: as many digits as leave a try worth its call, so that verifying

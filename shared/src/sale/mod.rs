@@ -89,6 +89,9 @@ pub struct SaleDefinition {
     /// Holds one account may let run out before it has to line up again. Absent: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abandoned_holds_limit: Option<u32>,
+    /// Holds one account may have live (not yet paid, not yet given back) at a time. Absent: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live_holds_limit: Option<u32>,
     /// IANA time zone the pages show times in. Absent: the shopper's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
@@ -325,7 +328,7 @@ pub struct Item {
     pub item: ItemId,
     /// What shoppers read.
     pub name: String,
-    /// Units the sale starts with.
+    /// Units on sale. Once the sale exists, operators change it by its stock route only.
     pub stock: u32,
     /// Price of one unit, in minor units of `currency` (cents).
     pub price: i64,

@@ -26,6 +26,8 @@ const MAX_ACTIVE_MAX: i128 = 100_000_000;
 const DIFFICULTY_MAX: i128 = 10_000_000;
 /// Most holds an account may be allowed to let run out.
 const ABANDONED_HOLDS_MAX: i128 = 1_000;
+/// Most holds an account may be allowed to have live at a time.
+const LIVE_HOLDS_MAX: i128 = 1_000;
 
 const _: () = assert!(STOCK_TOTAL_MAX <= u32::MAX as i128, "limits on units fit a u32");
 
@@ -197,6 +199,7 @@ impl Reader {
                 .optional(at, "hold_seconds", whole(1..=SPAN_SECONDS_MAX.into()))
                 .unwrap_or(HOLD_SECONDS_DEFAULT),
             abandoned_holds_limit: self.optional(at, "abandoned_holds_limit", whole(1..=ABANDONED_HOLDS_MAX)),
+            live_holds_limit: self.optional(at, "live_holds_limit", whole(1..=LIVE_HOLDS_MAX)),
             time_zone: self.optional(at, "time_zone", fields::time_zone),
             lottery: self.lottery(at),
             admission: self.admission(at),

@@ -80,6 +80,7 @@ prop_compose! {
             total_limit: limit_share.map(|share| u32::try_from((stock * share / 100).max(1)).unwrap()),
             hold_seconds,
             abandoned_holds_limit: None,
+            live_holds_limit: limit_share.map(|share| u32::try_from(share).unwrap()),
             time_zone,
             lottery: None,
             admission,

@@ -17,6 +17,7 @@ const KNOWN: &[(&str, &[&str])] = &[
             "total_limit",
             "hold_seconds",
             "abandoned_holds_limit",
+            "live_holds_limit",
             "time_zone",
             "lottery",
             "admission",

@@ -66,7 +66,7 @@ pub(super) async fn hold(
 }
 
 /// Services speak JSON; forms are for shoppers' pages.
-async fn json<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Problem> {
+pub(super) async fn json<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Problem> {
     match read_body(request).await? {
         (value, BodyKind::Json) => Ok(value),
         (_, BodyKind::Form) => Err(Problem::new(

@@ -1,6 +1,7 @@
 //! The routes. Only Lockgate's own services may call them: every request carries a service token.
 
 mod claims;
+mod rebuild;
 mod stock;
 
 use std::sync::Arc;
@@ -26,6 +27,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/gate/v1/sales/{sale}/claims/{claim}/release", post(claims::release))
         .route("/gate/v1/sales/{sale}/forfeit", post(claims::forfeit))
         .route("/gate/v1/sales/{sale}/stock", get(stock::stock))
+        .route("/gate/v1/sales/{sale}/restock", post(stock::restock))
+        .route("/gate/v1/sales/{sale}/freeze", post(rebuild::freeze))
+        .route("/gate/v1/sales/{sale}/holds", get(rebuild::holds))
+        .route("/gate/v1/sales/{sale}/stage", post(rebuild::stage))
+        .route("/gate/v1/sales/{sale}/conclude", post(rebuild::conclude))
         .route_layer(from_fn_with_state(Arc::clone(&app), authorize))
         .with_state(app)
 }

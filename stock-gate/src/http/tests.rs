@@ -301,8 +301,8 @@ async fn h7_a_stock_that_was_never_there_is_told_from_one_that_is_lost() {
     let now = gate.now();
     gate.catalog.change(&gate.sale, |sale| sale.controls.stock_opened_at = Some(now)).await.unwrap();
     let (status, body) = asked().await;
-    assert_eq!((status, body["code"].as_str()), (StatusCode::SERVICE_UNAVAILABLE, Some("stock_unavailable")));
-    assert!(body["detail"].as_str().unwrap().contains("cannot be reached"), "{body}");
+    assert_eq!((status, body["code"].as_str()), (StatusCode::SERVICE_UNAVAILABLE, Some("stock_frozen")));
+    assert_eq!(body["generation"], 0, "{body}");
 }
 
 #[tokio::test]

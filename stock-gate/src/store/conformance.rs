@@ -5,45 +5,16 @@ use lockgate_shared::{
     gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer},
     ids::SaleId,
     store::{Effect, StoreError},
-    testing::PrivateCluster,
 };
 
 use super::{
     Claim, Prepared,
-    redis::RedisSettings,
-    testbed::{Bench, account, check_invariant, claim, claim_id, held, item, sale, take, token_id},
+    testbed::{
+        Bench, account, check_invariant, claim, claim_id, conformance, held, item, sale, stamp, take,
+        token_id,
+    },
 };
 use crate::hold::Refusal;
-
-macro_rules! stamp {
-    ($back_end:ident: $($case:ident)*) => {
-        mod $back_end {
-            $(#[tokio::test]
-            async fn $case() {
-                let bench = super::Bench::$back_end().await;
-                super::$case(&bench).await;
-            })*
-        }
-    };
-}
-
-macro_rules! conformance {
-    ($($case:ident)*) => {
-        stamp!(model: $($case)*);
-        stamp!(sqlite: $($case)*);
-        stamp!(redis: $($case)*);
-
-        #[tokio::test]
-        async fn a_cluster_of_three_answers_alike() {
-            let cluster = PrivateCluster::start().await;
-            $(
-                let prefix = concat!(stringify!($case), ":");
-                let (bench, _) = Bench::on(&cluster.url(), prefix, RedisSettings::default()).await;
-                $case(&bench).await;
-            )*
-        }
-    };
-}
 
 conformance! {
     stock_is_prepared_once

@@ -12,13 +12,15 @@ use lockgate_shared::{
     clock::Timestamp,
     events::{Abandoned, Event, EventKind},
     gate::{
-        ClaimAnswer, ClaimRequest, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer,
-        StockSnapshot,
+        ClaimAnswer, ClaimRequest, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer,
+        FreezeAnswer, Hold, HoldState, HoldsPage, ItemStock, ReleaseAnswer, RestockAnswer, RestockRequest,
+        StageAnswer, StageRequest, StockSnapshot,
     },
     ids::{ClaimId, ItemId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
     store::StoreError,
 };
+use uuid::Uuid;
 
 use crate::{
     hold::Refusal,
@@ -54,9 +56,9 @@ pub trait Store: Send + Sync {
     /// left of an earlier stock.
     async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError>;
 
-    /// Takes units, all or none. In this order: a claim made before gets its hold as it is now; a sale without stock
-    /// is an error; then the claim's refusal, whether its admission was given up, the item, sold out, the sale-wide limit, what the account has abandoned
-    /// under this admission, the account's limit.
+    /// Takes units, all or none. In this order: a frozen sale is an error; a claim made before gets its hold as it is now; a sale without
+    /// stock is an error; then the claim's refusal, whether its admission was given up, the item, sold out, the sale-wide limit, what the account has abandoned
+    /// under this admission, the account's limit, its limit on live holds.
     async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError>;
 
     /// Marks a hold sold.
@@ -73,14 +75,47 @@ pub trait Store: Send + Sync {
     /// before stands. There is one entry per admission that was given up, so no more than were given.
     async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, StoreError>;
 
+    /// Adds units to an item, or withdraws free ones, all or none; once for each id, for the sale's life.
+    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError>;
+
     /// The hold a claim made.
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError>;
 
     /// All counts, read in one step, under the sale-wide limit `total_limit`.
     async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError>;
 
+    /// How often the sale's stock was put there, in whatever state the sale is; `None` where nothing says so.
+    async fn generation(&self, sale: &SaleId) -> Result<Option<u64>, StoreError>;
+
+    /// Closes a sale until its stock is rebuilt, whatever is left of it: every other verb but those of rebuilding is an
+    /// error from then on. A freeze that stands is answered instead of a new one.
+    async fn freeze(&self, sale: &SaleId, order: &FreezeOrder) -> Result<FreezeAnswer, StoreError>;
+
+    /// About `max` of the holds that can be read, in whatever state the sale is, from where `after` says.
+    async fn holds(&self, sale: &SaleId, after: Option<&str>, max: usize) -> Result<HoldsPage, StoreError>;
+
+    /// Keeps a page of a rebuilt stock beside the old one.
+    async fn stage(&self, sale: &SaleId, page: &StageRequest) -> Result<StageAnswer, StoreError>;
+
+    /// Puts a staged stock in the place of the old one, all or nothing, and reopens the sale. What is known of
+    /// admissions, given up or abandoned, stays as far as it is there; so do the events.
+    async fn conclude(&self, sale: &SaleId, request: &ConcludeRequest) -> Result<ConcludeAnswer, StoreError>;
+
     /// Whether the store answers.
     async fn ready(&self) -> Result<(), StoreError>;
+}
+
+/// A sale is to be closed until its stock is rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreezeOrder {
+    /// Names the freeze, if none stands yet.
+    pub id: Uuid,
+    /// Freeze only a stock of this generation, or one that has none; `None`: whatever it is.
+    pub if_generation: Option<u64>,
+    /// What its generation is known to be at least, should the store have lost it.
+    pub at_least: u64,
+    /// Why, for whoever looks into the store.
+    pub why: String,
 }
 
 /// The store does not hold what it must hold: the gate stays closed for this sale.
@@ -93,6 +128,12 @@ impl Suspicion {
     #[must_use]
     pub fn no_stock(sale: &SaleId) -> Self {
         Self(format!("'{sale}' has no stock here"))
+    }
+
+    /// The sale is closed until its stock is rebuilt.
+    #[must_use]
+    pub fn frozen(sale: &SaleId) -> Self {
+        Self(format!("'{sale}' is frozen until its stock is rebuilt"))
     }
 
     pub(crate) fn at(self, verb: &'static str) -> StoreError {
@@ -153,6 +194,10 @@ fn lists_claimants(snapshot: &StockSnapshot) -> bool {
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod conformance_rebuild;
+#[cfg(test)]
+mod conformance_restock;
 #[cfg(test)]
 mod crowd;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The model: the gate in memory, as plainly as it can be said. Every back end answers like it.
 
+mod rebuild;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
@@ -10,16 +12,20 @@ use lockgate_shared::{
     clock::{Clock, Timestamp},
     events::{Abandoned, Event, EventKind},
     gate::{
-        ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
+        ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
+        HoldState, HoldsPage, ItemStock, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer,
+        StageRequest, StockSnapshot,
     },
     ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
+    limits::RESTOCKS_MAX,
     store::StoreError,
 };
+use uuid::Uuid;
 
-use super::{Claim, Prepared, Store, Suspicion};
+use super::{Claim, FreezeOrder, Prepared, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
-    stock::{self, Counts, Standing},
+    stock::{self, Counts, Restock, Standing},
 };
 
 /// The gate in memory. For tests and as the specification; nothing survives the process.
@@ -32,13 +38,26 @@ pub struct ModelStore {
 struct Sale {
     items: Vec<(ItemId, Shelf)>,
     holds: BTreeMap<ClaimId, Hold>,
-    accounts: BTreeMap<AccountHash, u32>,
+    accounts: BTreeMap<AccountHash, Live>,
+    restocks: BTreeMap<Uuid, (ItemId, i64)>,
     /// Claim -> when its admission was given, while its hold is live and abandoned ones are counted.
     admissions: BTreeMap<ClaimId, i64>,
     abandoned: BTreeMap<AccountHash, Abandoned>,
     forfeited: BTreeSet<TokenId>,
     clock: Timestamp,
     events: Vec<Event>,
+    generation: u64,
+    frozen: Option<Uuid>,
+    staged: BTreeMap<Uuid, rebuild::Staged>,
+}
+
+/// What an account has.
+#[derive(Clone, Copy, Default)]
+struct Live {
+    /// Units held or bought.
+    units: u32,
+    /// Holds that are held or expiring.
+    holds: u32,
 }
 
 struct Shelf {
@@ -62,6 +81,10 @@ impl ModelStore {
         sales.get(sale).map(|sale| sale.events.clone()).unwrap_or_default()
     }
 
+    fn raw<T>(&self, step: impl FnOnce(&mut HashMap<SaleId, Sale>) -> T) -> T {
+        step(&mut self.sales.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn with<T>(
         &self,
         verb: &'static str,
@@ -69,7 +92,11 @@ impl ModelStore {
         step: impl FnOnce(&mut Sale) -> Answer<T>,
     ) -> Result<T, StoreError> {
         let mut sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = sales.get_mut(sale).ok_or_else(|| Suspicion::no_stock(sale));
+        let found = match sales.get_mut(sale) {
+            None => Err(Suspicion::no_stock(sale)),
+            Some(sold) if sold.frozen.is_some() => Err(Suspicion::frozen(sale)),
+            Some(sold) => Ok(sold),
+        };
         found.and_then(step).map_err(|why| why.at(verb))
     }
 }
@@ -88,11 +115,13 @@ impl Sale {
     }
 
     fn standing(&self, account: &AccountHash, admitted_at: i64) -> Standing {
+        let live = self.accounts.get(account).copied().unwrap_or_default();
         let counts = || self.items.iter().map(|(_, shelf)| shelf.counts);
         Standing {
             total: counts().map(|counts| counts.held + counts.sold).sum(),
             held: counts().map(|counts| counts.held).sum(),
-            account: self.accounts.get(account).copied().unwrap_or(0),
+            account: live.units,
+            live_holds: live.holds,
             abandoned: hold::abandoned_under(self.abandoned.get(account).copied(), admitted_at),
         }
     }
@@ -139,7 +168,8 @@ impl Sale {
         shelf.counts = shelf.counts.taken(request.quantity, fresh).ok_or_else(broken)?;
         shelf.returned.retain(|unit| !units.contains(unit));
         let hold = super::new_hold(claim, units, now);
-        *self.accounts.entry(request.account).or_default() += request.quantity;
+        let live = self.accounts.entry(request.account).or_default();
+        *live = Live { units: live.units + request.quantity, holds: live.holds + 1 };
         self.holds.insert(request.claim, hold.clone());
         if claim.limits.abandoned_holds.is_some() {
             self.admissions.insert(request.claim, request.admitted_at);
@@ -158,6 +188,8 @@ impl Sale {
         }
         let shelf = self.shelf(&hold.item).ok_or_else(broken)?;
         shelf.counts = shelf.counts.committed(count(&hold.units)).ok_or_else(broken)?;
+        let live = self.accounts.entry(hold.account).or_default();
+        live.holds = live.holds.checked_sub(1).ok_or_else(broken)?;
         self.admissions.remove(&claim);
         hold.state = HoldState::Committed;
         self.append(EventKind::Committed, &hold, None);
@@ -176,12 +208,45 @@ impl Sale {
         shelf.counts = shelf.counts.released(count(&hold.units)).ok_or_else(broken)?;
         shelf.returned.extend(&hold.units);
         let live = self.accounts.entry(hold.account).or_default();
-        *live = live.checked_sub(count(&hold.units)).ok_or_else(broken)?;
+        live.units = live.units.checked_sub(count(&hold.units)).ok_or_else(broken)?;
+        live.holds = live.holds.checked_sub(1).ok_or_else(broken)?;
         let abandoned = self.settle_admission(&hold);
         hold.state = HoldState::Released;
         self.append(EventKind::Released, &hold, abandoned);
         self.holds.insert(claim, hold);
         Ok(ReleaseAnswer::Released)
+    }
+
+    fn restock(&mut self, request: &RestockRequest) -> RestockAnswer {
+        let known = self.restocks.get(&request.id);
+        let replayed = known.is_some();
+        if known.is_some_and(|known| *known != (request.item.clone(), request.change)) {
+            return RestockAnswer::Mismatch;
+        }
+        let is_full = self.restocks.len() >= RESTOCKS_MAX;
+        let Some(shelf) = self.shelf(&request.item) else {
+            return RestockAnswer::NoSuchItem;
+        };
+        let counts = super::item_stock(request.item.clone(), &shelf.counts);
+        if replayed {
+            return RestockAnswer::Changed { counts, replayed };
+        }
+        if is_full {
+            return RestockAnswer::TooManyChanges { most: RESTOCKS_MAX };
+        }
+        match stock::restock(shelf.counts, request.change) {
+            Restock::Taken { least } => return RestockAnswer::Taken { counts, least },
+            Restock::TooMany { most } => return RestockAnswer::TooMany { counts, most },
+            Restock::Changes { counts, withdrawn } => {
+                shelf.counts = counts;
+                for _ in 0..withdrawn {
+                    shelf.returned.pop_last();
+                }
+            }
+        }
+        let counts = super::item_stock(request.item.clone(), &shelf.counts);
+        self.restocks.insert(request.id, (request.item.clone(), request.change));
+        RestockAnswer::Changed { counts, replayed }
     }
 
     fn expire(&mut self, max: usize, now: Timestamp) -> Vec<ClaimId> {
@@ -222,12 +287,14 @@ impl Sale {
 impl Store for ModelStore {
     async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
         let mut sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
-        if sales.contains_key(sale) {
-            return Ok(Prepared::Already);
+        if let Some(found) = sales.get(sale) {
+            let why = || Suspicion::frozen(sale).at("prepare");
+            return found.frozen.map_or(Ok(Prepared::Already), |_| Err(why()));
         }
         let shelf = |stock| Shelf { counts: Counts::fresh(stock), returned: BTreeSet::new() };
         let fresh = Sale {
             items: items.iter().map(|(item, stock)| (item.clone(), shelf(*stock))).collect(),
+            generation: 1,
             ..Sale::default()
         };
         sales.insert(sale.clone(), fresh);
@@ -257,12 +324,36 @@ impl Store for ModelStore {
         })
     }
 
+    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError> {
+        self.with("restock", sale, |sale| Ok(sale.restock(request)))
+    }
+
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
         self.with("hold", sale, |sale| Ok(sale.holds.get(&claim).cloned()))
     }
 
     async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
         self.with("stock", sale, |sale| Ok(sale.stock(total_limit)))
+    }
+
+    async fn generation(&self, sale: &SaleId) -> Result<Option<u64>, StoreError> {
+        Ok(self.raw(|sales| sales.get(sale).map(|sale| sale.generation)))
+    }
+
+    async fn freeze(&self, sale: &SaleId, order: &FreezeOrder) -> Result<FreezeAnswer, StoreError> {
+        Ok(self.raw(|sales| sales.entry(sale.clone()).or_default().freeze(order)))
+    }
+
+    async fn holds(&self, sale: &SaleId, after: Option<&str>, max: usize) -> Result<HoldsPage, StoreError> {
+        Ok(self.raw(|sales| sales.get(sale).map(|sale| sale.page(after, max)).unwrap_or_default()))
+    }
+
+    async fn stage(&self, sale: &SaleId, page: &StageRequest) -> Result<StageAnswer, StoreError> {
+        Ok(self.raw(|sales| sales.get_mut(sale).map_or(StageAnswer::Stale, |sale| sale.stage(page))))
+    }
+
+    async fn conclude(&self, sale: &SaleId, request: &ConcludeRequest) -> Result<ConcludeAnswer, StoreError> {
+        Ok(self.raw(|sales| sales.get_mut(sale).map_or(ConcludeAnswer::Stale, |sale| sale.conclude(request))))
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -3,7 +3,10 @@
 use lockgate_shared::{
     clock::Timestamp,
     events::Event,
-    gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, ReleaseAnswer, StockSnapshot},
+    gate::{
+        ClaimAnswer, CommitAnswer, ConcludeAnswer, ForfeitAnswer, FreezeAnswer, Hold, ReleaseAnswer,
+        RestockAnswer, RestockRequest, StockSnapshot,
+    },
     ids::{ClaimId, SaleId},
     store::Effect,
 };
@@ -11,10 +14,13 @@ use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
+use uuid::Uuid;
 
 use super::{
     Claim, Prepared,
-    testbed::{Bench, account, check_invariant, claim, claim_id, item, sale, token_id},
+    testbed::{
+        Bench, account, check_invariant, claim, claim_id, freeze_order, item, rebuild, sale, token_id,
+    },
 };
 use crate::{hold::Refusal, stock::Limits};
 
@@ -38,6 +44,13 @@ enum Command {
     Release(u32),
     Expire(usize),
     Forfeit(u32),
+    Restock {
+        id: u128,
+        item: usize,
+        change: i64,
+    },
+    Freeze,
+    Rebuild,
     Hold(u32),
     Stock,
 }
@@ -57,6 +70,9 @@ enum Answer {
     Release(ReleaseAnswer),
     Expired(Vec<ClaimId>),
     Forfeit(ForfeitAnswer),
+    Restock(RestockAnswer),
+    Freeze(FreezeAnswer),
+    Rebuild(ConcludeAnswer),
     Hold(Option<Hold>),
     Stock(StockSnapshot),
 }
@@ -80,6 +96,9 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         4 => id.clone().prop_map(Command::Release),
         3 => (1_usize..4).prop_map(Command::Expire),
         1 => token.prop_map(Command::Forfeit),
+        2 => (0_u128..9, 0_usize..3, -4_i64..5).prop_map(|(id, item, change)| Command::Restock { id, item, change }),
+        1 => Just(Command::Freeze),
+        2 => Just(Command::Rebuild),
         1 => id.prop_map(Command::Hold),
         1 => Just(Command::Stock),
         1 => Just(Command::Prepare),
@@ -94,8 +113,14 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let limits = (1_u32..7, prop::option::of(1_u32..9), prop::option::of(1_u32..3))
-        .prop_map(|(per_account, total, abandoned_holds)| Limits { per_account, total, abandoned_holds });
+    let limits =
+        (1_u32..7, prop::option::of(1_u32..9), prop::option::of(1_u32..3), prop::option::of(1_u32..3))
+            .prop_map(|(per_account, total, abandoned_holds, live_holds)| Limits {
+                per_account,
+                total,
+                abandoned_holds,
+                live_holds,
+            });
     ([1_u32..7, 1_u32..7], limits, commands()).prop_map(|(stock, limits, commands)| Case {
         stock,
         limits,
@@ -131,6 +156,16 @@ async fn run(bench: &Bench, sale: &SaleId, case: &Case, command: &Command) -> Re
         Command::Release(id) => store.release(sale, claim_id(*id)).await.map(Answer::Release),
         Command::Expire(max) => store.expire(sale, *max).await.map(Answer::Expired),
         Command::Forfeit(token) => store.forfeit(sale, &token_id(*token)).await.map(Answer::Forfeit),
+        Command::Restock { id, item: place, change } => {
+            let item = item(["phone", "case", "no-such"][*place]);
+            let request = RestockRequest { id: Uuid::from_u128(*id), item, change: *change };
+            store.restock(sale, &request).await.map(Answer::Restock)
+        }
+        Command::Freeze => store.freeze(sale, &freeze_order(77)).await.map(Answer::Freeze),
+        Command::Rebuild => {
+            let items = [(item("phone"), case.stock[0]), (item("case"), case.stock[1])];
+            Ok(Answer::Rebuild(rebuild(&**store, sale, &items).await))
+        }
         Command::Hold(id) => store.hold(sale, claim_id(*id)).await.map(Answer::Hold),
         Command::Stock => store.stock(sale, case.limits.total).await.map(Answer::Stock),
     };
@@ -172,7 +207,7 @@ async fn compare(model: &Bench, others: &[&Bench], sale: &SaleId, case: &Case) {
         for other in others {
             let found = run(other, sale, case, command).await;
             assert_eq!(found, expected, "step {step}, {command:?}");
-            if is_prepared {
+            if is_prepared && model.store.stock(sale, None).await.is_ok() {
                 check_invariant(&*other.store, sale, (0..CLAIMS).map(claim_id)).await;
             }
         }

@@ -9,10 +9,12 @@ use lockgate_shared::{
     clock::Timestamp,
     events,
     gate::{
-        ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer, StockSnapshot,
+        ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
+        HoldState, HoldsPage, ItemStock, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer,
+        StageRequest, StockSnapshot,
     },
     ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
-    limits::CLAIMANTS_MAX,
+    limits::{CLAIMANTS_MAX, RESTOCKS_MAX, STOCK_MAX, UNIT_NUMBER_MAX},
     store::{
         StoreError,
         redis::{
@@ -23,7 +25,7 @@ use lockgate_shared::{
 };
 use redis::{Script, ToRedisArgs};
 
-use super::{Claim, Prepared, Store, Suspicion};
+use super::{Claim, FreezeOrder, Prepared, Store, Suspicion};
 use crate::stock;
 
 macro_rules! script {
@@ -32,18 +34,21 @@ macro_rules! script {
     };
 }
 
+mod rebuild;
+
 script!(PREPARE, "redis/prepare.lua");
 script!(CLAIM, "redis/claim.lua");
 script!(COMMIT, "redis/commit.lua");
 script!(RELEASE, "redis/release.lua");
 script!(EXPIRE, "redis/expire.lua");
 script!(FORFEIT, "redis/forfeit.lua");
+script!(RESTOCK, "redis/restock.lua");
 script!(HOLD, "redis/hold.lua");
 script!(STOCK, "redis/stock.lua");
 
 /// Whether a stock that was left by another server process (one that was restarted, restored, demoted or promoted since)
 /// closes the sale until it is rebuilt.
-pub const RESTART_FREEZES: bool = false;
+pub const RESTART_FREEZES: bool = true;
 
 /// What the gate asks of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +101,8 @@ impl RedisStore {
     #[must_use]
     pub fn with(link: RedisLink, settings: RedisSettings) -> Self {
         let RedisSettings { replicas_required, restart_freezes } = settings;
-        let scripts = vec![&*PREPARE, &*CLAIM, &*COMMIT, &*RELEASE, &*EXPIRE, &*FORFEIT];
+        let mut scripts = vec![&*PREPARE, &*CLAIM, &*COMMIT, &*RELEASE, &*EXPIRE, &*FORFEIT, &*RESTOCK];
+        scripts.extend(rebuild::writing());
         let pinned = PinnedSettings { scripts, replicas_required, tells_identity: restart_freezes };
         Self { pinned: Pinned::new(&link, pinned), link, replicas_required }
     }
@@ -123,7 +129,17 @@ impl RedisStore {
         sale: &SaleId,
         args: Vec<String>,
     ) -> Result<Vec<String>, StoreError> {
-        let answer = self.pinned.run(verb, script, self.keys(sale).all().into(), args).await?;
+        self.write_keys(verb, script, self.keys(sale).all().into(), args).await
+    }
+
+    async fn write_keys(
+        &self,
+        verb: &'static str,
+        script: &'static Script,
+        keys: Vec<String>,
+        args: Vec<String>,
+    ) -> Result<Vec<String>, StoreError> {
+        let answer = self.pinned.run(verb, script, keys, args).await?;
         let words = sound(verb, answer.words)?;
         if !answer.is_acknowledged && is_promise(&words) {
             metrics::counter!("lockgate_store_unacknowledged_total", "verb" => verb).increment(1);
@@ -152,12 +168,14 @@ fn sound(verb: &'static str, answer: Vec<String>) -> Result<Vec<String>, StoreEr
     }
 }
 
+const PROMISES: [&str; 9] =
+    ["held", "committed", "released", "forfeited", "fresh", "already", "expired", "changed", "reopened"];
+
 /// Whether somebody will rely on what an answer says about a hold or an admission. A refusal promises nothing.
 fn is_promise(words: &[String]) -> bool {
     match words {
         [word] if word == "expired" => false,
-        [word, ..] => ["held", "committed", "released", "forfeited", "fresh", "already", "expired"]
-            .contains(&word.as_str()),
+        [word, ..] => PROMISES.contains(&word.as_str()),
         [] => false,
     }
 }
@@ -190,6 +208,7 @@ impl Store for RedisStore {
             request.admitted_at.to_string(),
             limit_text(claim.limits.abandoned_holds),
             request.token_id.to_string(),
+            limit_text(claim.limits.live_holds),
         ];
         let answer = self.write("claim", &CLAIM, sale, args.into()).await?;
         let read = || {
@@ -202,6 +221,9 @@ impl Store for RedisStore {
                 ["limit_reached", limit, taken] => {
                     ClaimAnswer::LimitReached { limit: limit.parse().ok()?, taken: taken.parse().ok()? }
                 }
+                ["live_holds_reached", limit, live] => {
+                    ClaimAnswer::LiveHoldsReached { limit: limit.parse().ok()?, live: live.parse().ok()? }
+                }
                 ["line_up_again", abandoned] => {
                     ClaimAnswer::LineUpAgain { abandoned: abandoned.parse().ok()? }
                 }
@@ -212,7 +234,10 @@ impl Store for RedisStore {
                 _ => return None,
             })
         };
-        read().ok_or_else(|| odd("claim", &answer))
+        read().ok_or_else(|| match words(&answer).as_slice() {
+            ["held", _, "1"] => unreadable(request.claim).at("claim"),
+            _ => odd("claim", &answer),
+        })
     }
 
     async fn commit(&self, sale: &SaleId, claim: ClaimId) -> Result<CommitAnswer, StoreError> {
@@ -252,6 +277,19 @@ impl Store for RedisStore {
         }
     }
 
+    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError> {
+        let args = [
+            request.id.to_string(),
+            request.item.to_string(),
+            request.change.to_string(),
+            STOCK_MAX.to_string(),
+            UNIT_NUMBER_MAX.to_string(),
+            RESTOCKS_MAX.to_string(),
+        ];
+        let answer = self.write("restock", &RESTOCK, sale, args.into()).await?;
+        read_restock(&request.item, &answer).ok_or_else(|| odd("restock", &answer))
+    }
+
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
         let keys = self.keys(sale);
         let answer = self.read("hold", &HOLD, &[keys.stock, keys.holds], claim.to_string()).await?;
@@ -259,7 +297,7 @@ impl Store for RedisStore {
             ["none"] => Ok(None),
             ["hold", record] => match read_record(claim, record) {
                 Some(hold) => Ok(Some(hold)),
-                None => Err(odd("hold", &answer)),
+                None => Err(unreadable(claim).at("hold")),
             },
             _ => Err(odd("hold", &answer)),
         }
@@ -270,6 +308,26 @@ impl Store for RedisStore {
         let args = (limit_text(total_limit), CLAIMANTS_MAX);
         let answer = self.read("stock", &STOCK, &[keys.stock, keys.accounts], args).await?;
         read_stock(&answer, total_limit).ok_or_else(|| odd("stock", &answer))
+    }
+
+    async fn generation(&self, sale: &SaleId) -> Result<Option<u64>, StoreError> {
+        rebuild::generation(self, sale).await
+    }
+
+    async fn freeze(&self, sale: &SaleId, order: &FreezeOrder) -> Result<FreezeAnswer, StoreError> {
+        rebuild::freeze(self, sale, order).await
+    }
+
+    async fn holds(&self, sale: &SaleId, after: Option<&str>, max: usize) -> Result<HoldsPage, StoreError> {
+        rebuild::holds(self, sale, after, max).await
+    }
+
+    async fn stage(&self, sale: &SaleId, page: &StageRequest) -> Result<StageAnswer, StoreError> {
+        rebuild::stage(self, sale, page).await
+    }
+
+    async fn conclude(&self, sale: &SaleId, request: &ConcludeRequest) -> Result<ConcludeAnswer, StoreError> {
+        rebuild::conclude(self, sale, request).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
@@ -291,6 +349,10 @@ fn odd(verb: &'static str, answer: &[String]) -> StoreError {
     StoreError::unknown(verb, format!("the script's answer '{word}' cannot be read"))
 }
 
+fn unreadable(claim: ClaimId) -> Suspicion {
+    Suspicion(format!("the hold {claim} cannot be read"))
+}
+
 /// Reads what the scripts write: `state|account|item|units|claimed_at|deadline|memo`.
 fn read_record(claim: ClaimId, record: &str) -> Option<Hold> {
     let mut fields = record.splitn(7, '|');
@@ -310,6 +372,33 @@ fn read_record(claim: ClaimId, record: &str) -> Option<Hold> {
         claimed_at: Timestamp::from_micros(field()?.parse().ok()?),
         deadline: Timestamp::from_micros(field()?.parse().ok()?),
         memo: field()?.to_owned(),
+    })
+}
+
+fn read_restock(item: &ItemId, answer: &[String]) -> Option<RestockAnswer> {
+    let counts = |[stock, available, held, sold]: [&&str; 4]| {
+        Some(ItemStock {
+            item: item.clone(),
+            stock: stock.parse().ok()?,
+            available: available.parse().ok()?,
+            held: held.parse().ok()?,
+            sold: sold.parse().ok()?,
+        })
+    };
+    Some(match words(answer).as_slice() {
+        ["changed", a, b, c, d, replayed] => {
+            RestockAnswer::Changed { counts: counts([a, b, c, d])?, replayed: *replayed == "1" }
+        }
+        ["taken", a, b, c, d, least] => {
+            RestockAnswer::Taken { counts: counts([a, b, c, d])?, least: least.parse().ok()? }
+        }
+        ["too_many", a, b, c, d, most] => {
+            RestockAnswer::TooMany { counts: counts([a, b, c, d])?, most: most.parse().ok()? }
+        }
+        ["too_many_changes"] => RestockAnswer::TooManyChanges { most: RESTOCKS_MAX },
+        ["mismatch"] => RestockAnswer::Mismatch,
+        ["no_such_item"] => RestockAnswer::NoSuchItem,
+        _ => return None,
     })
 }
 

@@ -2,6 +2,8 @@
 
 mod abandoned;
 mod forfeited;
+mod rebuild;
+mod restock;
 mod rows;
 
 use std::sync::Arc;
@@ -10,7 +12,11 @@ use async_trait::async_trait;
 use lockgate_shared::{
     clock::{Clock, Timestamp},
     events::EventKind,
-    gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ReleaseAnswer, StockSnapshot},
+    gate::{
+        ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
+        HoldState, HoldsPage, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer, StageRequest,
+        StockSnapshot,
+    },
     ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
     store::{StoreError, migrations::Migration, sqlite::Sqlite},
@@ -18,7 +24,7 @@ use lockgate_shared::{
 use rusqlite::{Connection, params};
 
 use self::rows::*;
-use super::{Claim, Prepared, Store, Suspicion};
+use super::{Claim, FreezeOrder, Prepared, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
     stock,
@@ -29,6 +35,8 @@ pub const STOCK_SQLITE: &[Migration] = &[
     Migration { version: 1, sql: TABLES },
     Migration { version: 2, sql: abandoned::TABLES },
     Migration { version: 3, sql: forfeited::TABLE },
+    Migration { version: 4, sql: restock::TABLES },
+    Migration { version: 5, sql: rebuild::TABLES },
 ];
 
 const TABLES: &str = "
@@ -132,16 +140,45 @@ impl Store for SqliteStore {
         self.write("forfeit", sale, move |db, sale| forfeited::forfeit(db, sale, &token_id)).await
     }
 
+    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError> {
+        let request = request.clone();
+        self.write("restock", sale, move |db, sale| restock::restock(db, sale, &request)).await
+    }
+
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
         let step = move |db: &Connection, sale: &SaleId| match clock(db, sale)? {
-            None => Ok(Err(Suspicion::no_stock(sale))),
-            Some(_) => find(db, sale, claim).map(Ok),
+            Err(why) => Ok(Err(why)),
+            Ok(_) => find(db, sale, claim).map(Ok),
         };
         self.read("hold", sale, step).await
     }
 
     async fn stock(&self, sale: &SaleId, total_limit: Option<u32>) -> Result<StockSnapshot, StoreError> {
         self.read("stock", sale, move |db, sale| stock(db, sale, total_limit)).await
+    }
+
+    async fn generation(&self, sale: &SaleId) -> Result<Option<u64>, StoreError> {
+        self.read("generation", sale, |db, sale| rebuild::generation(db, sale).map(Ok)).await
+    }
+
+    async fn freeze(&self, sale: &SaleId, order: &FreezeOrder) -> Result<FreezeAnswer, StoreError> {
+        let order = order.clone();
+        self.write("freeze", sale, move |db, sale| rebuild::freeze(db, sale, &order).map(Ok)).await
+    }
+
+    async fn holds(&self, sale: &SaleId, after: Option<&str>, max: usize) -> Result<HoldsPage, StoreError> {
+        let after = after.unwrap_or_default().to_owned();
+        self.read("holds", sale, move |db, sale| rebuild::holds(db, sale, &after, max).map(Ok)).await
+    }
+
+    async fn stage(&self, sale: &SaleId, page: &StageRequest) -> Result<StageAnswer, StoreError> {
+        let page = page.clone();
+        self.write("stage", sale, move |db, sale| rebuild::stage(db, sale, &page).map(Ok)).await
+    }
+
+    async fn conclude(&self, sale: &SaleId, request: &ConcludeRequest) -> Result<ConcludeAnswer, StoreError> {
+        let request = request.clone();
+        self.write("conclude", sale, move |db, sale| rebuild::conclude(db, sale, &request).map(Ok)).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
@@ -151,18 +188,18 @@ impl Store for SqliteStore {
 }
 
 fn prepare(db: &Connection, sale: &SaleId, items: &[(ItemId, u32)]) -> Answer<Prepared> {
-    if clock(db, sale)?.is_some() {
-        return Ok(Ok(Prepared::Already));
+    if rebuild::generation(db, sale)?.is_some() {
+        return Ok(clock(db, sale)?.map(|_| Prepared::Already));
     }
     let remains = "SELECT EXISTS (SELECT 1 FROM stock_holds WHERE sale = ?1)";
     if db.query_row(remains, [sale.as_str()], |row| row.get(0))? {
         return Ok(Err(Suspicion(format!("'{sale}' has no stock, yet holds are there"))));
     }
-    db.execute("INSERT INTO stock_sales VALUES (?1, 0)", [sale.as_str()])?;
+    db.execute("INSERT INTO stock_sales (sale, clock) VALUES (?1, 0)", [sale.as_str()])?;
     for (place, (item, stock)) in items.iter().enumerate() {
         let place = i64::try_from(place).unwrap_or(i64::MAX);
         db.execute(
-            "INSERT INTO stock_items VALUES (?1, ?2, ?3, ?4, ?4, 0, 0, 1)",
+            "INSERT INTO stock_items VALUES (?1, ?2, ?3, ?4, ?4, 0, 0, 1, ?4)",
             params![sale.as_str(), item.as_str(), place, stock],
         )?;
     }
@@ -171,12 +208,13 @@ fn prepare(db: &Connection, sale: &SaleId, items: &[(ItemId, u32)]) -> Answer<Pr
 
 fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answer<ClaimAnswer> {
     let request = &claim.request;
+    let last = match clock(db, sale)? {
+        Ok(last) => last,
+        Err(why) => return Ok(Err(why)),
+    };
     if let Some(hold) = find(db, sale, request.claim)? {
         return Ok(Ok(ClaimAnswer::Held { hold, replayed: true }));
     }
-    let Some(last) = clock(db, sale)? else {
-        return Ok(Err(Suspicion::no_stock(sale)));
-    };
     match claim.refusal {
         Some(Refusal::NotOpen) => return Ok(Ok(ClaimAnswer::NotOpen)),
         Some(Refusal::Revoked) => return Ok(Ok(ClaimAnswer::Revoked)),
@@ -206,7 +244,8 @@ fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answe
     let hold = super::new_hold(claim, units, now);
     take_returned(db, sale, &hold, fresh)?;
     set_counts(db, sale, &hold.item, &counts)?;
-    set_live(db, sale, &hold.account, standing.account.saturating_add(request.quantity))?;
+    let live = Live { units: standing.account, holds: standing.live_holds };
+    set_live(db, sale, &hold.account, live.claimed(request.quantity))?;
     insert(db, sale, &hold)?;
     if claim.limits.abandoned_holds.is_some() {
         abandoned::note_admission(db, sale, request.claim, request.admitted_at)?;
@@ -217,8 +256,8 @@ fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answe
 }
 
 fn commit(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<CommitAnswer> {
-    if clock(db, sale)?.is_none() {
-        return Ok(Err(Suspicion::no_stock(sale)));
+    if let Err(why) = clock(db, sale)? {
+        return Ok(Err(why));
     }
     let Some(hold) = find(db, sale, claim)? else {
         return Ok(Ok(CommitAnswer::NoSuchClaim));
@@ -227,10 +266,12 @@ fn commit(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<CommitAnswer
         return Ok(Ok(answer));
     }
     let counts = counts(db, sale, &hold.item)?.and_then(|counts| counts.committed(count(&hold.units)));
-    let Some(counts) = counts else {
+    let live = live(db, sale, &hold.account)?.ended(0);
+    let (Some(counts), Some(live)) = (counts, live) else {
         return Ok(Err(broken(&hold.item)));
     };
     set_counts(db, sale, &hold.item, &counts)?;
+    set_live(db, sale, &hold.account, live)?;
     set_state(db, sale, claim, HoldState::Committed)?;
     abandoned::end_admission(db, sale, claim)?;
     append(db, sale, EventKind::Committed, &hold, None)?;
@@ -238,8 +279,8 @@ fn commit(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<CommitAnswer
 }
 
 fn release(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<ReleaseAnswer> {
-    if clock(db, sale)?.is_none() {
-        return Ok(Err(Suspicion::no_stock(sale)));
+    if let Err(why) = clock(db, sale)? {
+        return Ok(Err(why));
     }
     let Some(hold) = find(db, sale, claim)? else {
         return Ok(Ok(ReleaseAnswer::NoSuchClaim));
@@ -249,7 +290,7 @@ fn release(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<ReleaseAnsw
     }
     let units = count(&hold.units);
     let counts = counts(db, sale, &hold.item)?.and_then(|counts| counts.released(units));
-    let live = live(db, sale, &hold.account)?.checked_sub(units);
+    let live = live(db, sale, &hold.account)?.ended(units);
     let (Some(counts), Some(live)) = (counts, live) else {
         return Ok(Err(broken(&hold.item)));
     };
@@ -269,8 +310,9 @@ fn release(db: &Connection, sale: &SaleId, claim: ClaimId) -> Answer<ReleaseAnsw
 }
 
 fn expire(db: &Connection, sale: &SaleId, max: usize, now: Timestamp) -> Answer<Vec<ClaimId>> {
-    let Some(last) = clock(db, sale)? else {
-        return Ok(Err(Suspicion::no_stock(sale)));
+    let last = match clock(db, sale)? {
+        Ok(last) => last,
+        Err(why) => return Ok(Err(why)),
     };
     let now = hold::monotone(now, last);
     let due = db
@@ -291,14 +333,14 @@ fn expire(db: &Connection, sale: &SaleId, max: usize, now: Timestamp) -> Answer<
 }
 
 fn stock(db: &Connection, sale: &SaleId, total_limit: Option<u32>) -> Answer<StockSnapshot> {
-    if clock(db, sale)?.is_none() {
-        return Ok(Err(Suspicion::no_stock(sale)));
+    if let Err(why) = clock(db, sale)? {
+        return Ok(Err(why));
     }
     let items = db
         .prepare_cached(
-            "SELECT stock, available, held, sold, next, item FROM stock_items WHERE sale = ?1 ORDER BY place",
+            "SELECT stock, available, held, sold, next, last, item FROM stock_items WHERE sale = ?1 ORDER BY place",
         )?
-        .query_map([sale.as_str()], |row| Ok(super::item_stock(parsed(row, 5)?, &counts_from(row)?)))?
+        .query_map([sale.as_str()], |row| Ok(super::item_stock(parsed(row, 6)?, &counts_from(row)?)))?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let total = items.iter().map(|item| item.held + item.sold).sum();
     let mut snapshot = super::snapshot(items, stock::total_left(total, total_limit));

@@ -1,7 +1,5 @@
 //! PURE. Where a sale's admission stands: the board, the permits, the turns that are on.
 
-use std::time::Duration;
-
 use lockgate_shared::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +56,17 @@ pub struct Turn {
     pub at: Timestamp,
     /// The number.
     pub number: u64,
+    /// How long the turn was to last when it came. It never lasts less, whatever an operator sets afterwards; 0 in
+    /// records from before this was kept.
+    #[serde(default)]
+    pub seconds: u64,
+}
+
+impl Turn {
+    /// When it has run out, by itself, in a sale whose turns last `turn_seconds` now.
+    fn ends_at(&self, turn_seconds: u64) -> Timestamp {
+        self.at.plus_seconds(self.seconds.max(turn_seconds))
+    }
 }
 
 /// Micro-permits of one permit.
@@ -112,8 +121,8 @@ impl AdmissionRecord {
     #[must_use]
     pub fn turn_expires_at(&self, number: u64, turn_seconds: u64) -> Option<Timestamp> {
         let index = self.history.partition_point(|turn| turn.number < number);
-        let turn = self.history.get(index)?;
-        Some(turn.at.plus_seconds(turn_seconds))
+        // Numbers run out in their order: never before one that came earlier.
+        self.history.get(..=index)?.iter().map(|turn| turn.ends_at(turn_seconds)).max()
     }
 
     /// The share of turns that nobody takes up, between 0 and 1.
@@ -170,8 +179,10 @@ impl AdmissionRecord {
             turn.at = turn.at.min(at);
         }
         match self.history.last_mut() {
-            Some(last) if last.at == at => last.number = number,
-            _ => self.history.push(Turn { at, number }),
+            Some(last) if last.at == at => {
+                (last.number, last.seconds) = (number, last.seconds.max(turn_seconds));
+            }
+            _ => self.history.push(Turn { at, number, seconds: turn_seconds }),
         }
         if self.history.len() > HISTORY_MAX {
             self.history.remove(0);
@@ -179,11 +190,9 @@ impl AdmissionRecord {
     }
 
     pub(super) fn expire(&mut self, now: Timestamp, turn_seconds: u64) {
-        let span = Duration::from_secs(turn_seconds);
-        let expired =
-            self.history.iter().filter(|turn| turn.at.plus(span) <= now).map(|turn| turn.number).max();
-        if let Some(expired) = expired {
-            self.expired_through = self.expired_through.max(expired);
+        let over = self.history.iter().take_while(|turn| turn.ends_at(turn_seconds) <= now);
+        if let Some(last) = over.last() {
+            self.expired_through = self.expired_through.max(last.number);
             let through = self.expired_through;
             self.history.retain(|turn| turn.number > through);
         }

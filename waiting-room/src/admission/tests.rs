@@ -127,6 +127,23 @@ fn l1_turns_run_out_after_their_time_and_not_before() {
 }
 
 #[test]
+fn shorter_turns_are_for_those_who_come_after_and_longer_ones_for_all() {
+    let long = settings(6_000, 100);
+    let short = Settings { turn_seconds: 5, ..long };
+    let record = tick(&AdmissionRecord::default(), &long, true, 300, 0);
+    let promised = record.turn_expires_at(100, 60).unwrap();
+    assert_eq!(record.turn_expires_at(100, 5), Some(promised));
+    assert!(record.turn_expires_at(100, 90).unwrap() > promised);
+    let record = tick(&record, &short, true, 300, 1_000);
+    assert_eq!(record.now_serving, 200);
+    assert!(record.turn_expires_at(200, 5).unwrap() >= promised, "nobody's turn ends before an earlier one");
+    for ms in [7_000, 59_000] {
+        assert_eq!(tick(&record, &short, false, 300, ms).expired_through, 0);
+    }
+    assert_eq!(tick(&record, &short, false, 300, 62_000).expired_through, 200);
+}
+
+#[test]
 fn the_record_reads_back() {
     let record = tick(&AdmissionRecord::default(), &settings(600, 7), true, 100, 1);
     let text = serde_json::to_string(&record).unwrap();

@@ -9,14 +9,15 @@ use std::{
 };
 
 use lockgate_shared::{
-    catalog::StoredSale, clock::Timestamp, ids::AccountHash, limits::ENTRY_KEY_BYTES_MIN, sale::EntryRule,
+    catalog::StoredSale, clock::Timestamp, edge::slots::Slots, ids::AccountHash, limits::ENTRY_KEY_BYTES_MIN,
+    sale::EntryRule,
 };
 use tokio::sync::Semaphore;
 
 use super::{App, Entrance, Who};
 use crate::{
     captcha::{
-        CALLS_MAX, Judgement, RESPONSE_BYTES_MAX, Settings, WhenUnreachable, Widget,
+        CALLS_MAX, CALLS_PER_NETWORK_MAX, Judgement, RESPONSE_BYTES_MAX, Settings, WhenUnreachable, Widget,
         outage::{Outage, Turn},
         passed::Passed,
         siteverify::{Captcha, SiteVerify},
@@ -33,6 +34,7 @@ pub struct CaptchaDoor {
     when_unreachable: WhenUnreachable,
     send_address: bool,
     room: Semaphore,
+    by_network: Arc<Slots>,
     outage: Mutex<Outage>,
     passed: Mutex<Passed>,
     /// Whether its last answer was of no use: said once.
@@ -55,6 +57,7 @@ impl CaptchaDoor {
             when_unreachable,
             send_address,
             room: Semaphore::new(CALLS_MAX),
+            by_network: Slots::new(CALLS_PER_NETWORK_MAX),
             outage: Mutex::default(),
             passed: Mutex::default(),
             is_unusable: AtomicBool::new(false),
@@ -76,7 +79,11 @@ impl CaptchaDoor {
         if locked(&self.passed).knows(response, account, now) {
             return Ok(Judgement::Solved);
         }
-        if !locked(&self.outage).may_ask(now) {
+        let must_try = locked(&self.outage).must_try(now);
+        if must_try {
+            self.try_provider().await;
+        }
+        if locked(&self.outage).is_on() {
             return Ok(Judgement::Unreachable(String::new()));
         }
         let judgement = self.call(response, address).await?;
@@ -88,10 +95,27 @@ impl CaptchaDoor {
 
     async fn call(&self, response: &str, address: Option<IpAddr>) -> Result<Judgement, Refusal> {
         let _room = self.room.try_acquire().map_err(|_| Refusal::Busy)?;
+        // This machine is a proxy that does not say for whom it speaks.
+        let network = address.filter(|address| !address.is_loopback());
+        let slot = network.map(|address| self.by_network.take(address).ok_or(Refusal::Busy));
+        let _slot = slot.transpose()?;
         let judgement = self.captcha.verify(response, address.filter(|_| self.send_address)).await;
+        let turn = locked(&self.outage).note_call(!matches!(judgement, Judgement::Unreachable(_)));
+        self.log(turn, &judgement);
+        Ok(judgement)
+    }
+
+    /// Asks the provider something that nobody chose, beside the calls that are bounded: what others fill with theirs
+    /// says nothing of it.
+    async fn try_provider(&self) {
+        let judgement = self.captcha.verify(TRIAL, None).await;
+        let turn = locked(&self.outage).note_try(!matches!(judgement, Judgement::Unreachable(_)));
+        self.log(turn, &judgement);
+    }
+
+    fn log(&self, turn: Turn, judgement: &Judgement) {
         let provider = self.widget.provider;
-        let turn = locked(&self.outage).note(!matches!(judgement, Judgement::Unreachable(_)));
-        match (turn, &judgement) {
+        match (turn, judgement) {
             (Turn::Began, Judgement::Unreachable(why)) => {
                 let policy = self.when_unreachable;
                 tracing::error!(%provider, why, ?policy, "the CAPTCHA's provider is out of reach");
@@ -101,23 +125,26 @@ impl CaptchaDoor {
         }
         let was_unusable =
             self.is_unusable.swap(matches!(judgement, Judgement::Unusable(_)), Ordering::Relaxed);
-        if let (false, Judgement::Unusable(why)) = (was_unusable, &judgement) {
+        if let (false, Judgement::Unusable(why)) = (was_unusable, judgement) {
             tracing::error!(%provider, why, "the CAPTCHA's provider cannot be used: nobody new enters");
         }
-        Ok(judgement)
+    }
+
+    fn lets_in(&self) -> bool {
+        self.when_unreachable == WhenUnreachable::LetIn && locked(&self.outage).is_on()
     }
 
     /// Whether whoever brings no response enters: while the provider is out of reach, its widget does not load either.
-    async fn lets_in_without(&self, now: Timestamp) -> Result<bool, Refusal> {
+    async fn lets_in_without(&self, now: Timestamp) -> bool {
         if self.when_unreachable == WhenUnreachable::Refuse {
-            return Ok(false);
+            return false;
         }
         // Where no page can show the widget, nobody else would find out that it cannot.
         let may_try = locked(&self.outage).may_try(now);
         if may_try {
-            self.call(TRIAL, None).await?;
+            self.try_provider().await;
         }
-        Ok(locked(&self.outage).is_on())
+        locked(&self.outage).is_on()
     }
 }
 
@@ -133,7 +160,7 @@ impl App {
         if entrance.captcha.is_some() {
             return Ok(());
         }
-        if door.lets_in_without(now).await? {
+        if door.lets_in_without(now).await {
             count("let_in");
             return Ok(());
         }
@@ -170,7 +197,8 @@ impl App {
                 count("refused");
                 Err(Refusal::CaptchaRequired(CaptchaFault::Refused))
             }
-            Judgement::Unreachable(_) if door.when_unreachable == WhenUnreachable::LetIn => {
+            // Not for one call that failed: only while the provider is known to be out of reach.
+            Judgement::Unreachable(_) if door.lets_in() => {
                 count("let_in");
                 Ok(())
             }

@@ -56,8 +56,9 @@ impl App {
     /// **forfeit**, by the token itself: its place in the cap is free at once.
     ///
     /// # Errors
-    /// The gate could not be told, or the store broke.
+    /// The account asks too often, the gate could not be told, or the store broke.
     pub(crate) async fn forfeit(&self, sale: &StoredSale, token: &AdmissionToken) -> Result<(), Refusal> {
+        self.accounts.take(token.sub).map_err(Refusal::TooOften)?;
         self.end_right(sale, token.sub, &token.jti).await.map(drop)
     }
 

@@ -14,12 +14,13 @@ impl App {
     /// stays.
     ///
     /// # Errors
-    /// The sale renews none, the admission is over, or the store broke.
+    /// The account asks too often, the sale renews none, the admission is over, or the store broke.
     pub(crate) async fn renew(
         &self,
         sale: &Arc<StoredSale>,
         token: &AdmissionToken,
     ) -> Result<Admitted, Refusal> {
+        self.accounts.take(token.sub).map_err(Refusal::TooOften)?;
         let (admission, now) = (&sale.definition.admission, self.parts.clock.now());
         let seconds_max = admission.token_seconds_max.ok_or(Refusal::NotRenewable)?;
         let renewal = Renewal {

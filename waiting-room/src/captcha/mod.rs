@@ -20,6 +20,8 @@ pub const RESPONSE_BYTES_MAX: usize = 8_192;
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
 /// Most calls to the provider one process has open at a time.
 pub const CALLS_MAX: usize = 512;
+/// Most of those for one IPv4 address, or one IPv6 /48; a /64 has a tenth of it.
+pub const CALLS_PER_NETWORK_MAX: u32 = 32;
 /// Longest a provider may be waited for, in milliseconds.
 pub const TIMEOUT_MS_MAX: u64 = 10_000;
 
@@ -85,14 +87,14 @@ impl Provider {
             Self::Turnstile => {
                 "default-src 'none'; style-src 'self'; script-src 'self' https://challenges.cloudflare.com; \
                  frame-src https://challenges.cloudflare.com; worker-src 'self'; connect-src 'self'; \
-                 img-src 'self' data:; base-uri 'none'; frame-ancestors 'self'; form-action 'self' http: https:"
+                 img-src 'self' data:; base-uri 'none'; frame-ancestors 'self'; form-action 'self'"
             }
             Self::HCaptcha => {
                 "default-src 'none'; style-src 'self' https://hcaptcha.com https://*.hcaptcha.com; \
                  script-src 'self' https://hcaptcha.com https://*.hcaptcha.com; \
                  frame-src https://hcaptcha.com https://*.hcaptcha.com; worker-src 'self'; \
                  connect-src 'self' https://hcaptcha.com https://*.hcaptcha.com; img-src 'self' data:; \
-                 base-uri 'none'; frame-ancestors 'self'; form-action 'self' http: https:"
+                 base-uri 'none'; frame-ancestors 'self'; form-action 'self'"
             }
         }
     }

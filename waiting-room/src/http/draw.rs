@@ -35,7 +35,7 @@ pub(super) async fn draw(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let DrawBody { beacon } = operator::read(&app, &id, request).await?;
+    let (DrawBody { beacon }, _) = operator::read(&app, &id, request).await?;
     let record = app.draw(&app.sale(&id)?, beacon).await?;
     tracing::info!(target: "audit", action = "draw", %id, drawn = record.drawn, "operator");
     let status = if record.drawn { StatusCode::OK } else { StatusCode::ACCEPTED };

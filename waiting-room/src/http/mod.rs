@@ -113,11 +113,16 @@ impl From<Refusal> for Problem {
                 not_eligible("Send `eligibility`: the token the shop gives to its customers.")
                     .with("reason", "missing")
             }
-            Refusal::NotEligible(NotEligible::KeyNotSetUp) => Self::unavailable(
-                "overloaded",
-                "The shop's tokens cannot be checked for a moment. Try again.",
+            Refusal::NotEligible(NotEligible::KeyNotSetUp) => entry_unavailable(
+                "The shop's tokens cannot be checked here at this moment. Keep yours and try again; if it lasts, tell \
+                 the shop.",
             )
             .caused_by(&NotEligible::KeyNotSetUp),
+            refused @ Refusal::NoList => entry_unavailable(
+                "The list of who may enter is not there at this moment. Keep your code and try again; if it lasts, tell \
+                 the shop.",
+            )
+            .caused_by(&refused),
             Refusal::NotEligible(why) => not_eligible(&format!(
                 "The eligibility token is not accepted: {why}. Get a new one from the shop."
             ))
@@ -189,6 +194,10 @@ fn proof_required(required: &ProofRequired) -> Problem {
     );
     let challenge = serde_json::to_value(&required.challenge).unwrap_or_default();
     Problem::forbidden(PROOF_REQUIRED, detail).with("challenge", challenge)
+}
+
+fn entry_unavailable(detail: &str) -> Problem {
+    Problem::unavailable("entry_unavailable", detail).retry_after(5)
 }
 
 fn not_eligible(detail: &str) -> Problem {

@@ -12,7 +12,7 @@ use lockgate_shared::{
     operator::Role,
     problem::Problem,
     request::{BodyKind, SalePath, body_kind, read_body, read_bytes},
-    sale::{SaleDefinition, SaleProblem, parse_json},
+    sale::{ProofOfWork, SaleDefinition, SaleProblem, parse_json},
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,8 @@ struct SaleView<'a> {
     now_serving: u64,
     expired_through: u64,
     admission: AdmissionView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof_of_work: Option<ProofOfWork>,
     created_at: Timestamp,
 }
 
@@ -74,24 +76,28 @@ struct MessageBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AdmissionBody {
-    #[serde(default, deserialize_with = "number")]
+    #[serde(default, deserialize_with = "something")]
     rate_per_minute: Option<u64>,
-    #[serde(default, deserialize_with = "number")]
+    #[serde(default, deserialize_with = "something")]
     burst: Option<u64>,
-    #[serde(default, deserialize_with = "number")]
+    #[serde(default, deserialize_with = "something")]
     turn_seconds: Option<u64>,
-    #[serde(default, deserialize_with = "number")]
+    #[serde(default, deserialize_with = "something")]
     token_seconds: Option<u64>,
     /// Left out: as it was. `null`: none.
     #[serde(default, deserialize_with = "given")]
     max_active: Option<Option<u64>>,
 }
 
-/// A field that is left out or holds a number: there is nothing `null` could take away.
-fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    Option::deserialize(deserializer)?
-        .map(Some)
-        .ok_or_else(|| serde::de::Error::custom("null is no number; leave the field out to keep what is set"))
+/// A field that is left out or holds something: there is nothing `null` could take away.
+pub(super) fn something<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(deserializer)?.map(Some).ok_or_else(|| {
+        serde::de::Error::custom("null says nothing here; leave the field out to keep what is set")
+    })
 }
 
 /// A field that is there, be it `null`.
@@ -180,9 +186,9 @@ pub(super) async fn message(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Answer {
-    let body: MessageBody = read(&app, &id, request).await?;
+    let (body, expected): (MessageBody, _) = read(&app, &id, request).await?;
     let message = body.message.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-    change(&app, &id, "message", move |sale| {
+    change(&app, &id, expected, "message", move |sale| {
         sale.controls.message.clone_from(&message);
     })
     .await
@@ -193,8 +199,8 @@ pub(super) async fn admission(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Answer {
-    let body: AdmissionBody = read(&app, &id, request).await?;
-    change(&app, &id, "admission", move |sale| {
+    let (body, expected): (AdmissionBody, _) = read(&app, &id, request).await?;
+    change(&app, &id, expected, "admission", move |sale| {
         patch(&mut sale.definition.admission, &body);
     })
     .await
@@ -219,16 +225,18 @@ fn patch(admission: &mut lockgate_shared::sale::Admission, body: &AdmissionBody)
     admission.token_seconds = body.token_seconds.unwrap_or(admission.token_seconds);
 }
 
-/// Reads the body of a call that changes something, once the key allows it and the sale is there.
+/// Reads the body of a call that changes something, once the key allows it and the sale is there, and the version it
+/// is meant for, if it names one.
 pub(super) async fn read<T: serde::de::DeserializeOwned>(
     app: &App,
     id: &SaleId,
     request: Request<Body>,
-) -> Result<T, Problem> {
+) -> Result<(T, Option<u64>), Problem> {
     app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
     app.sale(id)?;
+    let expected = if_match(request.headers())?;
     match read_body(request).await? {
-        (body, BodyKind::Json) => Ok(body),
+        (body, BodyKind::Json) => Ok((body, expected)),
         (_, BodyKind::Form) => Err(json_only()),
     }
 }
@@ -244,17 +252,30 @@ async fn control(
     action: &'static str,
     change_to: impl FnMut(&mut StoredSale) + Send,
 ) -> Answer {
-    let Nothing {} = read(app, id, request).await?;
-    change(app, id, action, change_to).await
+    let (Nothing {}, expected) = read(app, id, request).await?;
+    change(app, id, expected, action, change_to).await
 }
 
+/// Changes a sale; with `expected`, only that version of it. An act says what becomes of single settings, so it needs
+/// no version: two of them do not undo one another.
 pub(super) async fn change(
     app: &App,
     id: &SaleId,
+    expected: Option<u64>,
     action: &'static str,
-    change_to: impl FnMut(&mut StoredSale) + Send,
+    mut change_to: impl FnMut(&mut StoredSale) + Send,
 ) -> Answer {
-    let sale = app.parts.catalog.change(id, change_to).await.map_err(change_problem)?;
+    let mut is_other = false;
+    let change_expected = |sale: &mut StoredSale| {
+        is_other = expected.is_some_and(|expected| expected != sale.version);
+        if !is_other {
+            change_to(sale);
+        }
+    };
+    let sale = app.parts.catalog.change(id, change_expected).await.map_err(change_problem)?;
+    if is_other {
+        return Err(apply_problem(ApplyError::Conflict { current: Some(sale.version) }));
+    }
     tracing::info!(target: "audit", action, %id, version = sale.version, "operator");
     Ok(tagged(private_json(StatusCode::OK, &view(app, &sale)), &sale))
 }
@@ -340,6 +361,7 @@ fn view<'a>(app: &App, sale: &'a Arc<StoredSale>) -> SaleView<'a> {
         now_serving: snapshot.record.now_serving,
         expired_through: snapshot.record.expired_through,
         admission: admission_view(app, sale),
+        proof_of_work: definition.proof_of_work,
         created_at: sale.created_at,
     }
 }

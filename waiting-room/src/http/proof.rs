@@ -12,10 +12,10 @@ use lockgate_shared::{
 use serde::Deserialize;
 
 use super::{
-    operator::{change, given, read},
+    operator::{change, given, read, something},
     private_json,
 };
-use crate::app::App;
+use crate::app::{App, DIFFICULTY};
 
 pub(super) async fn challenge(
     State(app): State<Arc<App>>,
@@ -25,12 +25,16 @@ pub(super) async fn challenge(
     Ok(private_json(StatusCode::OK, &app.challenge(&sale)))
 }
 
+/// What a sale that asked for no work asks for, as far as nothing else is said.
+const UNLESS_SAID: ProofOfWork = ProofOfWork { difficulty: DIFFICULTY, when: ProofWhen::Always };
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProofBody {
     /// Hashes on average. Left out: as it was. `null`: no work is asked for any more.
     #[serde(default, deserialize_with = "given")]
     difficulty: Option<Option<u64>>,
+    #[serde(default, deserialize_with = "something")]
     when: Option<ProofWhen>,
 }
 
@@ -40,12 +44,22 @@ pub(super) async fn change_proof(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let body: ProofBody = read(&app, &id, request).await?;
-    change(&app, &id, "proof_of_work", move |sale| {
-        let before = sale.definition.proof_of_work;
-        let difficulty = body.difficulty.unwrap_or(before.map(|asked| asked.difficulty));
-        let when = body.when.or(before.map(|asked| asked.when)).unwrap_or_default();
-        sale.definition.proof_of_work = difficulty.map(|difficulty| ProofOfWork { difficulty, when });
+    let (body, expected): (ProofBody, _) = read(&app, &id, request).await?;
+    if body.difficulty == Some(None) && body.when.is_some() {
+        let detail = "`difficulty` null ends all work, so `when` can say nothing. Leave one of them out.";
+        return Err(Problem::malformed(detail));
+    }
+    change(&app, &id, expected, "proof_of_work", move |sale| {
+        let asked = &mut sale.definition.proof_of_work;
+        *asked = match (body.difficulty, body.when) {
+            (None, None) => *asked,
+            (Some(None), _) => None,
+            (difficulty, when) => {
+                let known = asked.unwrap_or(UNLESS_SAID);
+                let difficulty = difficulty.flatten().unwrap_or(known.difficulty);
+                Some(ProofOfWork { difficulty, when: when.unwrap_or(known.when) })
+            }
+        };
     })
     .await
 }

@@ -75,7 +75,7 @@ pub(super) async fn release_by_id(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let body: ReleaseBody = operator::read(&app, &id, request).await?;
+    let (body, _): (ReleaseBody, _) = operator::read(&app, &id, request).await?;
     let sale = app.sale(&id)?;
     if app.forfeit_by_id(&sale, body.account, &body.token_id).await? {
         tracing::info!(target: "audit", action = "release", %id, account = %body.account, "operator");

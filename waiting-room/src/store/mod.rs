@@ -102,6 +102,9 @@ pub enum EnterAnswer {
     Entered(Entered),
     /// The account does not stand on the allowlist with this address. Nothing was written.
     NotListed,
+    /// The lane has no allowlist at all, although one has to be looked at: it was never put there, or is lost.
+    /// Nothing was written.
+    NoList,
 }
 
 impl EnterAnswer {
@@ -110,7 +113,7 @@ impl EnterAnswer {
     pub fn entered(self) -> Option<Entered> {
         match self {
             Self::Entered(entered) => Some(entered),
-            Self::NotListed => None,
+            Self::NotListed | Self::NoList => None,
         }
     }
 }

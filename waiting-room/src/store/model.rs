@@ -68,7 +68,7 @@ impl Lane {
     fn enter(&mut self, entry: &Entry, view: LaneView, now: Timestamp) -> EnterAnswer {
         let found = self.allowed.get(&allowlist::short(entry.account)).copied();
         if !rules::is_let_in(entry.listed_as, found) {
-            return EnterAnswer::NotListed;
+            return if self.allowed.is_empty() { EnterAnswer::NoList } else { EnterAnswer::NotListed };
         }
         EnterAnswer::Entered(self.place(entry, view, now))
     }

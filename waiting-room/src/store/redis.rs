@@ -137,8 +137,10 @@ fn parse_seat(text: &str) -> Option<Seat> {
 }
 
 fn parse_entered(text: &str) -> Option<EnterAnswer> {
-    if text == "not_listed" {
-        return Some(EnterAnswer::NotListed);
+    match text {
+        "not_listed" => return Some(EnterAnswer::NotListed),
+        "no_list" => return Some(EnterAnswer::NoList),
+        _ => {}
     }
     let (fresh, seat) = text.split_once(' ')?;
     Some(EnterAnswer::Entered(Entered { seat: parse_seat(seat)?, fresh: fresh == "1" }))

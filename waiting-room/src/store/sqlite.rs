@@ -156,7 +156,8 @@ impl Lane<'_> {
         if entry.listed_as.is_some()
             && !rules::is_let_in(entry.listed_as, allowed::email_of(self, entry.account)?)
         {
-            return Ok(EnterAnswer::NotListed);
+            let has_list = allowed::has_list(self)?;
+            return Ok(if has_list { EnterAnswer::NotListed } else { EnterAnswer::NoList });
         }
         self.place(entry, view, now).map(EnterAnswer::Entered)
     }

@@ -28,6 +28,8 @@ enum Health {
     Well,
     Unwell,
     Silent,
+    /// Too much is asked of it for shoppers; what we ask ourselves is answered.
+    Overrun,
     Garbage,
     Endless,
 }
@@ -71,7 +73,8 @@ async fn siteverify(
     match health {
         Health::Well => {}
         Health::Unwell => return (StatusCode::BAD_GATEWAY, "<html>").into_response(),
-        Health::Silent => std::future::pending().await,
+        Health::Overrun if form.get("response").is_some_and(|response| response == "trial") => {}
+        Health::Silent | Health::Overrun => std::future::pending().await,
         Health::Garbage => return "<html>success</html>".into_response(),
         Health::Endless => return "{\"success\":true,".repeat(10_000).into_response(),
     }
@@ -217,9 +220,14 @@ async fn out_of_reach_everybody_enters_where_the_operator_said_let_in() {
     let house = site.start("p1");
     is_required(&house.post_json(ENTER, &json!({}), &[]).await);
     service.is_now(Health::Unwell);
-    for n in 0..5 {
-        assert_eq!(enter(&house, &format!("good-{n}"), &key(n)).await.status, StatusCode::CREATED);
+    site.clock.advance_ms(1_000);
+    for n in 0..7 {
+        is_unavailable(&enter(&house, &format!("good-{n}"), &key(n)).await);
+        if n > 4 {
+            site.clock.advance_ms(1_000);
+        }
     }
+    assert_eq!(enter(&house, "good-7", &key(7)).await.status, StatusCode::CREATED, "the third try failed");
     // Its widget does not load now either, so nobody has a response.
     let calls = service.calls();
     for _ in 0..20 {
@@ -238,11 +246,30 @@ async fn a_provider_that_is_not_there_is_an_outage_that_pages_without_a_widget_f
     let gone = format!("http://127.0.0.1:{}/siteverify", lockgate_shared::testing::free_port());
     let site = site(settings(&gone, WhenUnreachable::LetIn)).await;
     let house = site.start("p1");
-    for _ in 0..4 {
+    for _ in 0..2 {
         is_required(&house.post_json(ENTER, &json!({}), &[]).await);
         site.clock.advance_ms(1_000);
     }
     assert_eq!(house.post_json(ENTER, &json!({}), &[]).await.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn callers_who_overrun_the_provider_do_not_switch_it_off() {
+    let (service, url) = Service::start().await;
+    let site = site(settings(&url, WhenUnreachable::LetIn)).await;
+    let house = site.start("p1");
+    service.is_now(Health::Overrun);
+    for n in 0..5 {
+        let at_once = (0..8).map(|m| {
+            let house = &house;
+            async move { enter(house, &format!("bad-{n}-{m}"), &key(10 * n + m)).await }
+        });
+        for answer in futures::future::join_all(at_once).await {
+            is_unavailable(&answer);
+        }
+        is_required(&house.post_json(ENTER, &json!({}), &[]).await);
+        site.clock.advance_ms(1_000);
+    }
 }
 
 #[tokio::test]

@@ -137,8 +137,27 @@ async fn operators_ask_for_more_or_for_none_while_the_sale_goes_on() {
     let challenge = house.get(CHALLENGE, &[]).await.json();
     assert_eq!(challenge["parameters"]["cost"], 500, "what is left out stays: {challenge}");
 
+    for unclear in [json!({ "difficulty": null, "when": "always" }), json!({ "when": null })] {
+        let refusal = house.operate("PATCH", "/proof_of_work", &unclear).await.refusal();
+        assert_eq!(refusal, (400, "malformed".into()), "{unclear}");
+    }
     let none = house.operate("PATCH", "/proof_of_work", &json!({ "difficulty": null })).await;
     assert_eq!(none.status, StatusCode::OK);
+    assert!(none.json().get("proof_of_work").is_none(), "{none:?}");
     let solved_before = enter(&house, &proof, &[]).await;
     assert_eq!(solved_before.status, StatusCode::CREATED, "whoever worked just before is not refused for it");
+    let always = house.operate("PATCH", "/proof_of_work", &json!({ "when": "always" })).await;
+    assert_eq!(always.json()["proof_of_work"], json!({ "difficulty": 50_000, "when": "always" }));
+    refused(&house.post_json(ENTER, &json!({}), &[]).await);
+}
+
+#[tokio::test]
+async fn f1_garbage_keeps_nobody_from_being_checked() {
+    let site = Site::open(Backend::Sqlite, with_proof(sale(), ProofWhen::Always), before_opening()).await;
+    let house = site.start("p1");
+    let proof = work(&house).await;
+    for _ in 0..5_000 {
+        refused(&house.post_json(ENTER, &json!({ "proof": "AAAA" }), &[]).await);
+    }
+    assert_eq!(enter(&house, &proof, &[]).await.status, StatusCode::CREATED);
 }

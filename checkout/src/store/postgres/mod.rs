@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use self::moves::{Lock, load, owner_of, save, write_anomalies};
 use super::{
-    DeadLetter, ItemBooks, Notified, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
+    DeadLetter, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
     rows::{NoticeRow, RowError},
 };
 use crate::{
@@ -115,6 +115,14 @@ impl Store for PostgresStore {
         now: Timestamp,
     ) -> std::result::Result<Vec<OrderRecord>, StoreError> {
         self.transact("unsettled", async |tx| unsettled(tx, after, now).await).await
+    }
+
+    async fn orders(
+        &self,
+        sale: &SaleId,
+        after: Option<ClaimId>,
+    ) -> std::result::Result<Vec<OrderRecord>, StoreError> {
+        self.transact("orders", async |tx| orders(tx, sale, after).await).await
     }
 
     async fn books(&self, sale: &SaleId) -> std::result::Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
@@ -308,6 +316,16 @@ async fn unsettled(tx: &Transaction<'_>, after: Option<ClaimId>, now: Timestamp)
         .await?;
     let overdue = now.minus_seconds(OVERDUE_SECONDS).micros();
     let rows = tx.query(&statement, &[&after, &overdue, &i64::try_from(UNSETTLED_MAX)?]).await?;
+    let ids = rows.iter().map(|row| row.try_get(0)).collect::<std::result::Result<Vec<Uuid>, _>>()?;
+    let mut orders = load(tx, &ids, Lock::No).await?;
+    Ok(ids.iter().filter_map(|id| orders.remove(id)).collect())
+}
+
+async fn orders(tx: &Transaction<'_>, sale: &SaleId, after: Option<ClaimId>) -> Result<Vec<OrderRecord>> {
+    let after = after.map_or(Uuid::nil(), ClaimId::uuid);
+    let statement =
+        tx.prepare_cached("SELECT id FROM orders WHERE sale = $1 AND id > $2 ORDER BY id LIMIT $3").await?;
+    let rows = tx.query(&statement, &[&sale.as_str(), &after, &i64::try_from(ORDERS_PAGE_MAX)?]).await?;
     let ids = rows.iter().map(|row| row.try_get(0)).collect::<std::result::Result<Vec<Uuid>, _>>()?;
     let mut orders = load(tx, &ids, Lock::No).await?;
     Ok(ids.iter().filter_map(|id| orders.remove(id)).collect())

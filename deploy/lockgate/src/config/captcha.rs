@@ -40,7 +40,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("captcha.site_key", SITE_KEY, |c, v| put(&mut c.captcha.site_key, key(v).map(Some))),
     secret("captcha.secret", SECRET, |c, v| put(&mut c.captcha.secret, key(v).map(|key| Some(Secret(key))))),
     setting("captcha.verify_url", "give an address such as https://proxy.example/siteverify", |c, v| {
-        put(&mut c.captcha.verify_url, http_url(v).map(Some))
+        put(&mut c.captcha.verify_url, secret_url(v).map(Some))
     }),
     setting("captcha.timeout_ms", "give milliseconds such as 2000", |c, v| {
         put(&mut c.captcha.timeout_ms, timeout_ms(v).map(Some))
@@ -59,6 +59,14 @@ fn key(text: &str) -> Result<String, String> {
         return Err(format!("is not 1 to {KEY_BYTES_MAX} letters, digits and signs without spaces"));
     }
     Ok(text.to_owned())
+}
+
+/// The secret travels there: in the open only on this machine.
+fn secret_url(text: &str) -> Result<String, String> {
+    let url = http_url(text)?;
+    let host = url.strip_prefix("http://").and_then(|rest| rest.split(['/', ':', '?']).next());
+    let is_here = host.is_none_or(|host| matches!(host, "localhost" | "127.0.0.1"));
+    if is_here { Ok(url) } else { Err(format!("'{text}' would carry captcha.secret unencrypted; use https")) }
 }
 
 fn timeout_ms(text: &str) -> Result<u64, String> {

@@ -4,12 +4,13 @@
 -- ARGV: 1 claim, 2 account, 3 item, 4 quantity, 5 hold_seconds, 6 per_account_limit, 7 total_limit or '',
 --   8 '' or the refusal ('not_open', 'revoked'), 9 memo, 10 when the claim's admission was given (seconds),
 --   11 holds an admission may let run out, or '', 12 the id of the claim's token,
---   13 (always the last) the server's identity, or '' where it is not checked
+--   13 holds an account may have live, or '', 14 (always the last) the server's identity, or '' where it is not checked
 -- Output: {'held', record, '1' if the claim was made before else '0'} | {'sold_out', '1' if units may return else '0'}
---   | {'limit_reached', limit, taken} | {'line_up_again', holds abandoned} | {'forfeited'}: its admission was given up | {'not_open'} | {'revoked'} | {'no_such_item'}
+--   | {'limit_reached', limit, taken} | {'live_holds_reached', limit, live} | {'line_up_again', holds abandoned} | {'forfeited'}: its admission was given up | {'not_open'} | {'revoked'} | {'no_such_item'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 -- abandoned holds account -> "<when its admission was given> <holds that ran out under it>", and while its hold is live
 --   claim -> when its admission was given; "f:<token id>" -> '' for each admission that was given up.
+-- accounts holds account -> "<units held or bought> <holds live>".
 -- A record is state|account|item|units|claimed_at|deadline|memo, times in microseconds.
 
 local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
@@ -21,6 +22,9 @@ for index, kind in ipairs(kinds) do
     end
 end
 
+if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
 -- A stock made before identities were kept has none; the first write adopts it.
 local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
 if identity ~= '' and left_by and left_by ~= identity then
@@ -60,7 +64,7 @@ if redis.call('HEXISTS', KEYS[7], 'f:' .. ARGV[12]) == 1 then
     return {'forfeited'}
 end
 
-local words = {'place', 'stock', 'available', 'held', 'sold', 'next'}
+local words = {'place', 'stock', 'available', 'held', 'sold', 'next', 'last'}
 local fields = {}
 for index, word in ipairs(words) do
     fields[index] = word .. ':' .. item
@@ -81,7 +85,7 @@ local first = shelf.place * 4294967296
 local last = first + 4294967295
 local is_balanced = shelf.available >= 0 and shelf.held >= 0 and shelf.sold >= 0
     and shelf.available + shelf.held + shelf.sold == shelf.stock
-    and redis.call('ZCOUNT', KEYS[6], first, last) + shelf.stock + 1 - shelf.next == shelf.available
+    and redis.call('ZCOUNT', KEYS[6], first, last) + shelf.last + 1 - shelf.next == shelf.available
 if not is_balanced then
     return {'suspect', 'the counts of ' .. item .. ' do not add up'}
 end
@@ -105,12 +109,15 @@ if abandoned_limit then
     end
 end
 local listed = redis.call('HGET', KEYS[4], account)
-local taken = tonumber(listed or '0')
+local taken, live = string.match(listed or '0 0', '^(%d+) (%d+)$')
 if not taken then
-    return {'suspect', 'the units of an account are no number'}
+    return {'suspect', 'what an account has cannot be read'}
 end
 if taken + quantity > tonumber(ARGV[6]) then
-    return {'limit_reached', ARGV[6], string.format('%d', taken)}
+    return {'limit_reached', ARGV[6], taken}
+end
+if tonumber(ARGV[13]) and tonumber(live) >= tonumber(ARGV[13]) then
+    return {'live_holds_reached', ARGV[13], live}
 end
 
 local returned = redis.call('ZRANGEBYSCORE', KEYS[6], first, last, 'LIMIT', 0, quantity)
@@ -146,7 +153,7 @@ end
 if #returned > 0 then
     redis.call('ZREM', KEYS[6], unpack(returned))
 end
-redis.call('HSET', KEYS[4], account, taken + quantity)
+redis.call('HSET', KEYS[4], account, string.format('%d %d', taken + quantity, live + 1))
 redis.call('HSET', KEYS[2], claim, record)
 if abandoned_limit then
     redis.call('HSET', KEYS[7], claim, ARGV[10])

@@ -13,6 +13,9 @@ for index, kind in ipairs(kinds) do
     end
 end
 
+if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
 -- A stock made before identities were kept has none; the first write adopts it.
 local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
 if identity ~= '' and left_by and left_by ~= identity then
@@ -47,6 +50,10 @@ local due, held, item_held, sold =
 if not (due and held and item_held and sold) or held < count or item_held < count then
     return {'suspect', 'the counts of ' .. item .. ' do not add up'}
 end
+local taken, live = string.match(redis.call('HGET', KEYS[4], account) or '', '^(%d+) (%d+)$')
+if not taken or tonumber(live) < 1 then
+    return {'suspect', 'what an account has cannot be read'}
+end
 
 -- The event goes first: it is the one write that can still be refused, when the stream's ids are used up.
 redis.call('XADD', KEYS[5], '*', 'kind', 'committed', 'claim', ARGV[1], 'account', account, 'item', item,
@@ -54,6 +61,7 @@ redis.call('XADD', KEYS[5], '*', 'kind', 'committed', 'claim', ARGV[1], 'account
 redis.call('HSET', KEYS[1], 'due', due - (state == 'held' and 1 or 0), 'held', held - count,
     'held:' .. item, item_held - count, 'sold:' .. item, sold + count)
 redis.call('HSET', KEYS[2], ARGV[1], 'committed' .. string.sub(record, #state + 1))
+redis.call('HSET', KEYS[4], account, string.format('%s %d', taken, live - 1))
 if identity ~= '' and not left_by then
     redis.call('HSET', KEYS[1], 'identity', identity)
     redis.call('HSETNX', KEYS[1], 'generation', '1')

@@ -12,6 +12,9 @@ for index, kind in ipairs(kinds) do
         return {'suspect', KEYS[index] .. ' is a ' .. found}
     end
 end
+if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
 -- A stock made before identities were kept has none; the first write adopts it.
 local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
 if identity ~= '' and left_by and left_by ~= identity then

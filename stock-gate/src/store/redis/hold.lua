@@ -10,6 +10,9 @@ for index = 1, 2 do
         return {'suspect', KEYS[index] .. ' is a ' .. found}
     end
 end
+if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
 local claims = tonumber(redis.call('HGET', KEYS[1], 'claims') or '')
 if not claims then
     return {'suspect', 'the sale has no stock here'}

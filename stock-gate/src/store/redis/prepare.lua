@@ -10,6 +10,9 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
     if redis.call('TYPE', KEYS[1]).ok ~= 'hash' or redis.call('HEXISTS', KEYS[1], 'clock') == 0 then
         return {'suspect', KEYS[1] .. ' is no stock'}
     end
+    if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+        return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+    end
     -- Writes what is there, so that WAIT on this connection waits for the stock and not for nothing.
     redis.call('HSET', KEYS[1], 'clock', redis.call('HGET', KEYS[1], 'clock'))
     return {'already'}
@@ -23,13 +26,13 @@ for index = 2, 7 do
     end
 end
 
-local fields = {'generation', '1', 'clock', '0', 'claims', '0', 'due', '0', 'accounts', '0', 'total', '0', 'held', '0'}
+local fields = {'generation', '1', 'clock', '0', 'claims', '0', 'due', '0', 'accounts', '0', 'total', '0', 'held', '0', 'restocks', '0'}
 local items = {}
 for index = 1, #ARGV - 1, 2 do
     local item, units = ARGV[index], ARGV[index + 1]
     items[#items + 1] = item
     for _, pair in ipairs({
-        {'place:', tostring(#items)}, {'stock:', units}, {'available:', units}, {'held:', '0'}, {'sold:', '0'}, {'next:', '1'},
+        {'place:', tostring(#items)}, {'stock:', units}, {'available:', units}, {'held:', '0'}, {'sold:', '0'}, {'next:', '1'}, {'last:', units},
     }) do
         fields[#fields + 1] = pair[1] .. item
         fields[#fields + 1] = pair[2]

@@ -13,6 +13,9 @@ for index, kind in ipairs(kinds) do
     end
 end
 
+if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
 -- A stock made before identities were kept has none; the first write adopts it.
 local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
 if identity ~= '' and left_by and left_by ~= identity then
@@ -70,8 +73,8 @@ if admitted_at and state == 'expiring' then
     end
 end
 local count = #returned / 2
-local live = tonumber(redis.call('HGET', KEYS[4], account) or '')
-if not live or live < count or item_held < count or held < count or total < count then
+local taken, live = string.match(redis.call('HGET', KEYS[4], account) or '', '^(%d+) (%d+)$')
+if not taken or tonumber(taken) < count or tonumber(live) < 1 or item_held < count or held < count or total < count then
     return {'suspect', 'the counts of ' .. item .. ' do not add up'}
 end
 
@@ -86,7 +89,7 @@ redis.call('HSET', KEYS[1], 'due', due - (state == 'held' and 1 or 0), 'total', 
     'held', held - count, 'available:' .. item, available + count, 'held:' .. item, item_held - count)
 redis.call('ZADD', KEYS[6], unpack(returned))
 -- An account stays listed at 0: whoever has claimed finds the claim again, also when everything is sold out.
-redis.call('HSET', KEYS[4], account, live - count)
+redis.call('HSET', KEYS[4], account, string.format('%d %d', taken - count, live - 1))
 redis.call('HSET', KEYS[2], ARGV[1], 'released' .. string.sub(record, #state + 1))
 if identity ~= '' and not left_by then
     redis.call('HSET', KEYS[1], 'identity', identity)

@@ -1,14 +1,23 @@
 //! Replicas that must have a claim before it is answered.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use futures::future::join_all;
 use lockgate_shared::{
     gate::{ClaimAnswer, CommitAnswer, HoldState, ReleaseAnswer},
     ids::SaleId,
-    store::Effect,
+    store::{Effect, StoreError},
     testing::{PrivateRedis, PrivateSentinels, eventually},
 };
 
-use super::RedisSettings;
-use crate::store::testbed::{Bench, check_invariant, claim, claim_id, item, sale, take, token_id};
+use super::{RedisSettings, servers::proxy};
+use crate::store::{
+    Claim,
+    testbed::{Bench, check_invariant, claim, claim_id, item, sale, take, token_id},
+};
 
 const ONE_REPLICA: RedisSettings = RedisSettings { replicas_required: 1, restart_freezes: false };
 const NONE: RedisSettings = RedisSettings { replicas_required: 0, ..ONE_REPLICA };
@@ -92,6 +101,42 @@ async fn without_its_replicas_a_master_takes_no_claim() {
     eventually("claims go on", 20, async || bench.store.claim(&sale, &claim(2)).await.is_ok()).await;
 }
 
+type Outcomes = Vec<(Claim, Result<ClaimAnswer, StoreError>)>;
+
+/// The next fifty claims, all at once.
+async fn fifty(bench: &Bench, sale: &SaleId, outcomes: &mut Outcomes) {
+    let before = u32::try_from(outcomes.len()).unwrap();
+    let claims: Vec<Claim> = (1..=50).map(|n| claim(before + n)).collect();
+    let answers = join_all(claims.iter().map(|claim| bench.store.claim(sale, claim))).await;
+    outcomes.extend(claims.into_iter().zip(answers));
+}
+
+/// What was answered stands on the promoted server, and what is unknown settles there. How many were held, unknown,
+/// untouched.
+async fn settle(after: &Bench, sale: &SaleId, outcomes: &Outcomes) -> [usize; 3] {
+    let mut counts = [0, 0, 0];
+    for (asked, answer) in outcomes {
+        let claim = asked.request.claim;
+        match answer {
+            Ok(ClaimAnswer::Held { hold, .. }) => {
+                counts[0] += 1;
+                assert_eq!(after.store.hold(sale, claim).await.unwrap().as_ref(), Some(hold));
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) if error.effect == Effect::Unknown => {
+                counts[1] += 1;
+                let settled = take(after, sale, asked).await;
+                assert_eq!(settled.state, HoldState::Held);
+                assert_eq!(take(after, sale, asked).await, settled, "settled once");
+            }
+            Err(_) => counts[2] += 1,
+        }
+    }
+    let ids = outcomes.iter().map(|(asked, _)| asked.request.claim);
+    check_invariant(&*after.store, sale, ids).await;
+    counts
+}
+
 #[tokio::test]
 async fn h6_master_frozen_then_killed_and_its_replica_promoted_loses_no_acknowledged_claim() {
     let mut master = master().await;
@@ -99,39 +144,48 @@ async fn h6_master_frozen_then_killed_and_its_replica_promoted_loses_no_acknowle
     let sentinels = PrivateSentinels::watch(&master).await;
     let (bench, _) = Bench::on(&sentinels.url(), "t:", ONE_REPLICA).await;
     let sale = prepared(&bench, 5_000).await;
-    let mut outcomes = Vec::new();
-    for batch in 0..6_u32 {
+    let mut outcomes = Outcomes::new();
+    for batch in 0..6 {
         if batch == 3 {
             master.freeze();
         }
-        let claims: Vec<_> = (1..=50).map(|n| claim(batch * 50 + n)).collect();
-        let answers = futures::future::join_all(claims.iter().map(|c| bench.store.claim(&sale, c))).await;
-        outcomes.extend(claims.into_iter().zip(answers));
+        fifty(&bench, &sale, &mut outcomes).await;
     }
     master.kill();
     sentinels.name(replica.port()).await;
     let (after, _) = Bench::on(&sentinels.url(), "t:", NONE).await;
-    let mut counts = [0, 0, 0];
-    for (asked, answer) in &outcomes {
-        let claim = asked.request.claim;
-        match answer {
-            Ok(ClaimAnswer::Held { hold, .. }) => {
-                counts[0] += 1;
-                assert_eq!(after.store.hold(&sale, claim).await.unwrap().as_ref(), Some(hold));
-            }
-            Ok(other) => panic!("{other:?}"),
-            Err(error) if error.effect == Effect::Unknown => {
-                counts[1] += 1;
-                let settled = take(&after, &sale, asked).await;
-                assert_eq!(settled.state, HoldState::Held);
-                assert_eq!(take(&after, &sale, asked).await, settled, "settled once");
-            }
-            Err(_) => counts[2] += 1,
-        }
-    }
+    let counts = settle(&after, &sale, &outcomes).await;
     assert!(counts[0] >= 150 && counts[1] >= 1, "{counts:?}");
-    let ids = outcomes.iter().map(|(asked, _)| asked.request.claim);
-    check_invariant(&*after.store, &sale, ids).await;
-    let found: bool = is_refused(&bench, &sale, 9_999).await;
-    assert!(found, "the promoted server has no replica, and one is required");
+    eventually("the promoted server has no replica, and one is required", 20, async || {
+        is_refused(&bench, &sale, 9_999).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn h6_what_had_not_reached_the_promoted_replica_was_never_answered() {
+    let mut master = master().await;
+    let (cut, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let port = proxy(master.port(), Arc::clone(&cut), Arc::clone(&done)).await.to_string();
+    let replica = PrivateRedis::start_with(&["--replicaof", "127.0.0.1", &port]).await;
+    let (bench, _) = Bench::on(master.url(), "t:", ONE_REPLICA).await;
+    let sale = prepared(&bench, 5_000).await;
+    let mut outcomes = Outcomes::new();
+    fifty(&bench, &sale, &mut outcomes).await;
+    // The replica's connection stays open while nothing passes: the master goes on alone.
+    cut.store(1, Ordering::SeqCst);
+    eventually("the replica is cut off", 5, async || done.load(Ordering::SeqCst) == 1).await;
+    fifty(&bench, &sale, &mut outcomes).await;
+    let (alone, _) = Bench::on(master.url(), "t:", NONE).await;
+    assert_eq!(alone.store.stock(&sale, None).await.unwrap().items[0].held, 100, "the master has all");
+    master.freeze();
+    fifty(&bench, &sale, &mut outcomes).await;
+    master.kill();
+    let (after, link) = Bench::on(replica.url(), "t:", NONE).await;
+    let mut promote = redis::cmd("REPLICAOF");
+    promote.arg("NO").arg("ONE");
+    link.command::<()>("test", &promote).await.unwrap();
+    assert_eq!(after.store.stock(&sale, None).await.unwrap().items[0].held, 50, "the promoted one half");
+    let counts = settle(&after, &sale, &outcomes).await;
+    assert_eq!((counts[0], counts[1] >= 50), (50, true), "{counts:?}");
 }

@@ -151,7 +151,7 @@ async fn h8_a_demoted_master_keeps_its_connections_and_writes_find_the_new_one()
 }
 
 /// Passes bytes on; the first `cut` callers are cut off without a word when it grows, and counted then.
-async fn proxy(to: u16, cut: Arc<AtomicUsize>, done: Arc<AtomicUsize>) -> u16 {
+pub(super) async fn proxy(to: u16, cut: Arc<AtomicUsize>, done: Arc<AtomicUsize>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {

@@ -12,6 +12,9 @@ for index = 1, 2 do
         return {'suspect', KEYS[index] .. ' is a ' .. found}
     end
 end
+if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
+    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
+end
 local values = redis.call('HMGET', KEYS[1], 'items', 'total', 'accounts')
 local total, accounts = tonumber(values[2] or ''), tonumber(values[3] or '')
 if not (values[1] and total and accounts) then

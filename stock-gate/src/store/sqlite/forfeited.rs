@@ -7,7 +7,6 @@ use lockgate_shared::{
 use rusqlite::{Connection, params};
 
 use super::{Answer, rows};
-use crate::store::Suspicion;
 
 /// One row per admission that was given up.
 pub(super) const TABLE: &str = "
@@ -17,8 +16,8 @@ pub(super) const TABLE: &str = "
     ";
 
 pub(super) fn forfeit(db: &Connection, sale: &SaleId, token_id: &TokenId) -> Answer<ForfeitAnswer> {
-    if rows::clock(db, sale)?.is_none() {
-        return Ok(Err(Suspicion::no_stock(sale)));
+    if let Err(why) = rows::clock(db, sale)? {
+        return Ok(Err(why));
     }
     db.prepare_cached("INSERT OR IGNORE INTO stock_forfeited VALUES (?1, ?2)")?
         .execute(params![sale.as_str(), token_id.as_str()])?;

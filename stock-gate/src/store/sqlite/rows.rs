@@ -8,6 +8,7 @@ use lockgate_shared::{
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params, types::Type};
 
+use super::Answer;
 use crate::{
     stock::{Counts, Standing},
     store::{self, Suspicion},
@@ -21,11 +22,17 @@ pub(super) fn broken(item: &ItemId) -> Suspicion {
     Suspicion(format!("the counts of '{item}' do not add up"))
 }
 
-/// The last time this sale saw; `None` where it has no stock.
-pub(super) fn clock(db: &Connection, sale: &SaleId) -> rusqlite::Result<Option<Timestamp>> {
-    db.prepare_cached("SELECT clock FROM stock_sales WHERE sale = ?1")?
-        .query_row([sale.as_str()], |row| Ok(Timestamp::from_micros(row.get(0)?)))
-        .optional()
+/// The last time this sale saw; a suspicion where it has no stock, or is frozen.
+pub(super) fn clock(db: &Connection, sale: &SaleId) -> Answer<Timestamp> {
+    let found = db
+        .prepare_cached("SELECT clock, frozen IS NOT NULL FROM stock_sales WHERE sale = ?1")?
+        .query_row([sale.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(match found {
+        None => Err(Suspicion::no_stock(sale)),
+        Some((_, true)) => Err(Suspicion::frozen(sale)),
+        Some((micros, false)) => Ok(Timestamp::from_micros(micros)),
+    })
 }
 
 pub(super) fn set_clock(db: &Connection, sale: &SaleId, now: Timestamp) -> rusqlite::Result<()> {
@@ -36,7 +43,7 @@ pub(super) fn set_clock(db: &Connection, sale: &SaleId, now: Timestamp) -> rusql
 
 pub(super) fn counts(db: &Connection, sale: &SaleId, item: &ItemId) -> rusqlite::Result<Option<Counts>> {
     db.prepare_cached(
-        "SELECT stock, available, held, sold, next FROM stock_items WHERE sale = ?1 AND item = ?2",
+        "SELECT stock, available, held, sold, next, last FROM stock_items WHERE sale = ?1 AND item = ?2",
     )?
     .query_row([sale.as_str(), item.as_str()], counts_from)
     .optional()
@@ -49,6 +56,7 @@ pub(super) fn counts_from(row: &Row<'_>) -> rusqlite::Result<Counts> {
         held: row.get(2)?,
         sold: row.get(3)?,
         next: row.get(4)?,
+        last: row.get(5)?,
     })
 }
 
@@ -59,7 +67,7 @@ pub(super) fn set_counts(
     counts: &Counts,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "UPDATE stock_items SET available = ?3, held = ?4, sold = ?5, next = ?6 WHERE sale = ?1 AND item = ?2",
+        "UPDATE stock_items SET stock = ?7, available = ?3, held = ?4, sold = ?5, next = ?6, last = ?8 WHERE sale = ?1 AND item = ?2",
     )?
     .execute(params![
         sale.as_str(),
@@ -67,7 +75,9 @@ pub(super) fn set_counts(
         counts.available,
         counts.held,
         counts.sold,
-        counts.next
+        counts.next,
+        counts.stock,
+        counts.last
     ])
     .map(drop)
 }
@@ -76,28 +86,50 @@ pub(super) fn standing(db: &Connection, sale: &SaleId, account: &AccountHash) ->
     let (total, held) = db
         .prepare_cached("SELECT sum(held + sold), sum(held) FROM stock_items WHERE sale = ?1")?
         .query_row([sale.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(Standing { total, held, account: live(db, sale, account)?, abandoned: 0 })
+    let live = live(db, sale, account)?;
+    Ok(Standing { total, held, account: live.units, live_holds: live.holds, abandoned: 0 })
 }
 
-pub(super) fn live(db: &Connection, sale: &SaleId, account: &AccountHash) -> rusqlite::Result<u32> {
+/// What an account has: units held or bought, and holds that are held or expiring.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Live {
+    pub(super) units: u32,
+    pub(super) holds: u32,
+}
+
+impl Live {
+    pub(super) fn claimed(self, units: u32) -> Self {
+        Self { units: self.units.saturating_add(units), holds: self.holds.saturating_add(1) }
+    }
+
+    /// A hold is over, and gave so many units back.
+    pub(super) fn ended(self, units: u32) -> Option<Self> {
+        Some(Self { units: self.units.checked_sub(units)?, holds: self.holds.checked_sub(1)? })
+    }
+}
+
+pub(super) fn live(db: &Connection, sale: &SaleId, account: &AccountHash) -> rusqlite::Result<Live> {
     let live = db
-        .prepare_cached("SELECT live FROM stock_accounts WHERE sale = ?1 AND account = ?2")?
-        .query_row(params![sale.as_str(), account.to_string()], |row| row.get(0))
+        .prepare_cached("SELECT live, holds FROM stock_accounts WHERE sale = ?1 AND account = ?2")?
+        .query_row(params![sale.as_str(), account.to_string()], |row| {
+            Ok(Live { units: row.get(0)?, holds: row.get(1)? })
+        })
         .optional()?;
-    Ok(live.unwrap_or(0))
+    Ok(live.unwrap_or_default())
 }
 
 pub(super) fn set_live(
     db: &Connection,
     sale: &SaleId,
     account: &AccountHash,
-    live: u32,
+    live: Live,
 ) -> rusqlite::Result<()> {
     let account = account.to_string();
     db.prepare_cached(
-        "INSERT INTO stock_accounts VALUES (?1, ?2, ?3) ON CONFLICT (sale, account) DO UPDATE SET live = ?3",
+        "INSERT INTO stock_accounts VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (sale, account) DO UPDATE SET live = ?3, holds = ?4",
     )?
-    .execute(params![sale.as_str(), account, live])
+    .execute(params![sale.as_str(), account, live.units, live.holds])
     .map(drop)
 }
 
@@ -195,7 +227,7 @@ fn unreadable(column: usize, why: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, why.into())
 }
 
-fn state_word(state: HoldState) -> &'static str {
+pub(super) fn state_word(state: HoldState) -> &'static str {
     match state {
         HoldState::Held => "held",
         HoldState::Expiring => "expiring",

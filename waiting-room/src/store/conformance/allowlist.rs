@@ -44,8 +44,11 @@ async fn lines_are_added_once_and_the_last_address_counts(store: &dyn Store) {
 
 async fn l4_whoever_is_not_listed_gets_no_place_and_leaves_no_trace(store: &dyn Store) {
     let sale = sale("listed");
-    assert_eq!(seqs(store, &sale, 0, &[with(1, 1)]).await, [None], "nobody is listed yet");
+    let no_list = store.enter(&sale, 0, &[with(1, 1)], view(0), at(0)).await.unwrap();
+    assert_eq!(no_list, [EnterAnswer::NoList], "nobody is listed yet");
     store.allow(&sale, 0, &[listed(1, 1), listed(2, 2)]).await.unwrap();
+    let not_listed = store.enter(&sale, 0, &[with(3, 3)], view(0), at(0)).await.unwrap();
+    assert_eq!(not_listed, [EnterAnswer::NotListed]);
     let crowd: Vec<Entry> = (0..100).map(|n| with(10 + n % 90, n)).chain([with(1, 2), with(2, 1)]).collect();
     assert!(seqs(store, &sale, 0, &crowd).await.iter().all(Option::is_none));
     assert_eq!(survey(store, &sale, LogsRead::default(), 0).await, LaneReport::default());

@@ -4,7 +4,7 @@
 --   3 allowed (as in allow.lua)
 -- ARGV: 1 now in seconds; 2 missed below; 3 numbered; then per entry: account (16 bytes), ticket seq or '',
 --   another missed seq or '', hash of the address to be listed with (12 bytes) or ''
--- Output: per entry "<1 if the place is new, else 0> <seat>" or "not_listed"
+-- Output: per entry "<1 if the place is new, else 0> <seat>", "not_listed", or "no_list" where nobody is listed at all
 local now, missed, numbered = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 if not now or not missed or not numbered or #ARGV < 7 or #ARGV % 4 ~= 3 then
   return redis.error_reply('LINE enter was called with wrong arguments')
@@ -61,6 +61,8 @@ for i = 4, #ARGV, 4 do
   local answer = 'not_listed'
   if listed_as == '' or redis.call('HGET', KEYS[3], string.sub(account, 1, 12)) == listed_as then
     answer = enter(i, account)
+  elseif redis.call('EXISTS', KEYS[3]) == 0 then
+    answer = 'no_list'
   end
   if not answer then
     return redis.error_reply('LINE a seat cannot be read')

@@ -21,6 +21,13 @@ pub(super) fn email_of(lane: &Lane<'_>, account: AccountHash) -> rusqlite::Resul
     find(lane, &short(account)).map(|found| found.map(EmailHash::from_bytes))
 }
 
+/// Whether anybody is listed in the lane.
+pub(super) fn has_list(lane: &Lane<'_>) -> rusqlite::Result<bool> {
+    lane.db
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM line_allowed WHERE sale = ?1 AND lane = ?2)")?
+        .query_row(params![lane.sale, lane.lane], |row| row.get(0))
+}
+
 fn find(lane: &Lane<'_>, account: &[u8; SHORT_BYTES]) -> rusqlite::Result<Option<[u8; SHORT_BYTES]>> {
     lane.db
         .prepare_cached("SELECT email FROM line_allowed WHERE sale = ?1 AND lane = ?2 AND account = ?3")?

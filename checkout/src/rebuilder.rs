@@ -1,0 +1,342 @@
+//! The loop that opens a frozen sale again: whenever an answer of the gate says that a sale is frozen, its stock is put
+//! together from the holds that are left, the events nobody has read, and the orders, and uploaded. Any number of
+//! processes may do so at once; the first to conclude wins.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, stream};
+use lockgate_shared::{
+    gate::{
+        ConcludeAnswer, ConcludeRequest, Freeze, FreezeAnswer, FreezeRequest, GateError, Hold, HoldState,
+        StageAnswer, StageRequest, ledger::Ledger,
+    },
+    ids::{ClaimId, ItemId, SaleId},
+    limits::{EVENT_BATCH_MAX, HOLDS_PAGE_MAX, LEDGER_PAGE_MAX},
+    problem::Problem,
+    store::StoreError,
+};
+use rand::RngExt as _;
+use serde::Serialize;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::{
+    app::App,
+    claim::placement_of_hold,
+    intake,
+    order::{Intake, OrderEvent, OrderRecord},
+    rebuild::{Rebuilt, rebuild},
+    store::ORDERS_PAGE_MAX,
+};
+
+/// Pause after a rebuild that failed.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Sales rebuilt at the same time.
+const AT_ONCE: usize = 4;
+/// Rebuilds begun anew because pages were lost, before it is called a failure.
+const TRIES_MAX: usize = 3;
+
+/// What a rebuild came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recovery {
+    /// The sale.
+    pub sale: SaleId,
+    /// How often its stock was put there by now.
+    pub generation: u64,
+    /// Whether this process did it; otherwise another was faster.
+    pub here: bool,
+    /// Holds that were left in the store.
+    pub survived: usize,
+    /// Holds that cannot be read and are given up, unless their orders tell what they were.
+    pub unreadable: u64,
+    /// Orders there are.
+    pub orders: usize,
+    /// Orders made because a hold had none.
+    pub orders_made: usize,
+    /// Holds made because an order had none.
+    pub holds_made: usize,
+    /// Unpaid orders that end because somebody else has their units.
+    pub displaced: usize,
+    /// Paid orders whose money goes back because somebody else has their units.
+    pub unhoused: usize,
+    /// Units held or sold beyond the stock, which was raised by them.
+    pub beyond_stock: u64,
+    /// Time it took, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// Why a sale is not open again yet.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The gate.
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    /// The orders, or the events.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An order could not be decided.
+    #[error("an order cannot be ended: {}", .0.detail)]
+    Order(Problem),
+    /// The sale is gone from the catalog.
+    #[error("the sale is not in the catalog")]
+    NoSuchSale,
+    /// What was uploaded was lost, again and again.
+    #[error("what was uploaded was lost {TRIES_MAX} times")]
+    Lost,
+}
+
+impl From<Trouble> for Problem {
+    fn from(trouble: Trouble) -> Self {
+        let detail =
+            "The stock could not be rebuilt; the sale stays closed and it is tried again. The log says why.";
+        Problem::unavailable("stock_unavailable", detail).caused_by(&trouble)
+    }
+}
+
+/// Rebuilds what the gate says is frozen, until `stop`.
+pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            () = app.gate.frozen().arrived() => {}
+        }
+        let work =
+            stream::iter(app.gate.frozen().take()).for_each_concurrent(AT_ONCE, |(sale, generation)| {
+                let app = Arc::clone(&app);
+                async move { tend(&app, &sale, generation).await }
+            });
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            () = work => {}
+        }
+    }
+}
+
+async fn tend(app: &App, sale: &SaleId, generation: u64) {
+    match recover(app, sale, Some(generation), "the store is not as the gate left it").await {
+        Ok(done) => {
+            tracing::warn!(%sale, generation = done.generation, here = done.here, took_ms = done.took_ms,
+            survived = done.survived, orders = done.orders, orders_made = done.orders_made,
+            holds_made = done.holds_made, "the stock of a frozen sale is rebuilt")
+        }
+        Err(trouble) => {
+            tracing::error!(%sale, %trouble, "the stock of a frozen sale cannot be rebuilt yet; it stays closed");
+            tokio::time::sleep(PAUSE).await;
+            app.gate.frozen().note(sale, generation);
+        }
+    }
+}
+
+/// Freezes a sale (of that generation, if one is given), rebuilds its stock and opens it again.
+///
+/// # Errors
+/// See [`Trouble`]; the sale stays frozen.
+pub async fn recover(
+    app: &App,
+    sale: &SaleId,
+    if_generation: Option<u64>,
+    why: &str,
+) -> Result<Recovery, Trouble> {
+    let started = Instant::now();
+    let request = FreezeRequest { if_generation, why: why.to_owned() };
+    for _ in 0..TRIES_MAX {
+        let freeze = match app.gate.freeze(sale, &request).await? {
+            FreezeAnswer::Frozen(freeze) => freeze,
+            FreezeAnswer::Rebuilt { generation } => return Ok(elsewhere(sale, generation, started)),
+        };
+        if let Some(recovery) = reopen(app, sale, freeze, started).await? {
+            return Ok(recovery);
+        }
+    }
+    Err(Trouble::Lost)
+}
+
+fn elsewhere(sale: &SaleId, generation: u64, started: Instant) -> Recovery {
+    Recovery {
+        sale: sale.clone(),
+        generation,
+        here: false,
+        survived: 0,
+        unreadable: 0,
+        orders: 0,
+        orders_made: 0,
+        holds_made: 0,
+        displaced: 0,
+        unhoused: 0,
+        beyond_stock: 0,
+        took_ms: millis(started),
+    }
+}
+
+fn millis(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One rebuild under a freeze; `None` when what was uploaded is not there any more.
+async fn reopen(
+    app: &App,
+    sale: &SaleId,
+    freeze: Freeze,
+    started: Instant,
+) -> Result<Option<Recovery>, Trouble> {
+    // What the gate recorded and nobody has read becomes orders first.
+    while intake::take_batch(app, sale).await? > 0 {}
+    let (survived, unreadable) = surviving_holds(app, sale).await?;
+    let mut orders = all_orders(app, sale).await?;
+    let orders_made = place_missing(app, sale, &survived, &mut orders).await?;
+    let rebuilt = rebuild(&survived, &orders, app.access.kid());
+    let definition = app.catalog.sale(sale).ok_or(Trouble::NoSuchSale)?;
+    let items: Vec<(ItemId, u32)> =
+        definition.definition.items.iter().map(|item| (item.item.clone(), item.stock)).collect();
+    let ledger = Ledger::of(&rebuilt.holds, &items);
+    let upload = Upload { app, sale, freeze, token: Uuid::new_v8(rand::rng().random()) };
+    let generation = match upload.conclude(&rebuilt.holds, &items, &ledger).await? {
+        ConcludeAnswer::Reopened { generation } => generation,
+        ConcludeAnswer::Incomplete => return Ok(None),
+        ConcludeAnswer::Stale => return Ok(Some(elsewhere(sale, freeze.generation + 1, started))),
+    };
+    app.stock.returned(sale);
+    end_losers(app, &rebuilt, &orders).await?;
+    app.work.notify_one();
+    Ok(Some(Recovery {
+        survived: survived.len(),
+        unreadable,
+        orders: orders.len(),
+        orders_made,
+        holds_made: rebuilt.holds.len() - survived.len(),
+        displaced: rebuilt.displaced.len(),
+        unhoused: rebuilt.unhoused.len(),
+        beyond_stock: ledger.beyond,
+        here: true,
+        ..elsewhere(sale, generation, started)
+    }))
+}
+
+async fn surviving_holds(app: &App, sale: &SaleId) -> Result<(BTreeMap<ClaimId, Hold>, u64), Trouble> {
+    let (mut holds, mut unreadable, mut after) = (BTreeMap::new(), 0, None);
+    loop {
+        let page = app.gate.holds(sale, after.as_deref()).await?;
+        holds.extend(page.holds.into_iter().map(|hold| (hold.claim, hold)));
+        unreadable += page.unreadable;
+        after = page.next;
+        if after.is_none() {
+            return Ok((holds, unreadable));
+        }
+    }
+}
+
+async fn all_orders(app: &App, sale: &SaleId) -> Result<BTreeMap<ClaimId, OrderRecord>, Trouble> {
+    let mut orders = BTreeMap::new();
+    let mut after = None;
+    loop {
+        let page = app.store.orders(sale, after).await?;
+        after = page.last().map(|order| order.id);
+        let is_last = page.len() < ORDERS_PAGE_MAX;
+        orders.extend(page.into_iter().map(|order| (order.id, order)));
+        if is_last {
+            return Ok(orders);
+        }
+    }
+}
+
+/// Makes the orders of live holds that have none, as their lost events would have, and answers how many.
+async fn place_missing(
+    app: &App,
+    sale: &SaleId,
+    survived: &BTreeMap<ClaimId, Hold>,
+    orders: &mut BTreeMap<ClaimId, OrderRecord>,
+) -> Result<usize, Trouble> {
+    let mut missing = Vec::new();
+    // Of two holds with one unit the earlier gets it.
+    let mut by_time: Vec<&Hold> =
+        survived.values().filter(|hold| !orders.contains_key(&hold.claim)).collect();
+    by_time.sort_by_key(|hold| (hold.claimed_at, hold.claim));
+    for hold in by_time {
+        // A hold whose memo cannot be read has no order until it falls due; then it gets one that has ended.
+        let Ok(placement) = placement_of_hold(sale, hold) else { continue };
+        match hold.state {
+            HoldState::Held => missing.push(Intake::Claimed(placement)),
+            HoldState::Expiring => missing.push(Intake::Expiring(placement)),
+            HoldState::Committed | HoldState::Released => {}
+        }
+    }
+    let mut made = 0;
+    for batch in missing.chunks(EVENT_BATCH_MAX) {
+        let placed = app.store.place(sale, batch, &[], app.now()).await?;
+        app.placed(&placed);
+        made += placed.changed.len();
+        orders.extend(placed.changed.into_iter().map(|order| (order.id, order)));
+    }
+    Ok(made)
+}
+
+/// Ends the orders that lost their units: nobody may pay for them, and what was paid goes back.
+async fn end_losers(
+    app: &App,
+    rebuilt: &Rebuilt,
+    orders: &BTreeMap<ClaimId, OrderRecord>,
+) -> Result<(), Trouble> {
+    for claim in rebuilt.displaced.iter().chain(&rebuilt.unhoused) {
+        tracing::error!(order = %claim, "another order has the units of this one; it ends, and what was paid goes back");
+        if let Some(order) = orders.get(claim) {
+            app.decide(order, &OrderEvent::Expire).await.map_err(Trouble::Order)?;
+        }
+    }
+    Ok(())
+}
+
+/// A rebuilt stock on its way to the gate.
+struct Upload<'a> {
+    app: &'a App,
+    sale: &'a SaleId,
+    freeze: Freeze,
+    token: Uuid,
+}
+
+impl Upload<'_> {
+    async fn conclude(
+        &self,
+        holds: &[Hold],
+        items: &[(ItemId, u32)],
+        ledger: &Ledger,
+    ) -> Result<ConcludeAnswer, Trouble> {
+        let blank = || StageRequest {
+            freeze: self.freeze.id,
+            token: self.token,
+            items: items.iter().map(|(item, _)| item.clone()).collect(),
+            holds: Vec::new(),
+            accounts: Vec::new(),
+            returned: Vec::new(),
+        };
+        let holds_pages =
+            holds.chunks(HOLDS_PAGE_MAX).map(|part| StageRequest { holds: part.to_vec(), ..blank() });
+        let accounts_pages = ledger
+            .accounts
+            .chunks(LEDGER_PAGE_MAX)
+            .map(|part| StageRequest { accounts: part.to_vec(), ..blank() });
+        let returned_pages = ledger
+            .returned
+            .chunks(LEDGER_PAGE_MAX)
+            .map(|part| StageRequest { returned: part.to_vec(), ..blank() });
+        for page in holds_pages.chain(accounts_pages).chain(returned_pages) {
+            if self.app.gate.stage(self.sale, &page).await? == StageAnswer::Stale {
+                return Ok(ConcludeAnswer::Stale);
+            }
+        }
+        let request = ConcludeRequest {
+            freeze: self.freeze,
+            token: self.token,
+            items: ledger.items.clone(),
+            holds: holds.len() as u64,
+            due: ledger.due,
+            accounts: ledger.accounts.len() as u64,
+            returned: ledger.returned.len() as u64,
+            clock: ledger.clock,
+        };
+        Ok(self.app.gate.conclude(self.sale, &request).await?)
+    }
+}

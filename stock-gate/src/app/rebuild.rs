@@ -1,0 +1,170 @@
+//! A suspicious stock, and its rebuilding: freeze, holds, stage, conclude.
+
+use std::error::Error as _;
+
+use lockgate_shared::{
+    catalog::StoredSale,
+    gate::{
+        ConcludeAnswer, ConcludeRequest, FROZEN_CODE, FreezeAnswer, FreezeRequest, HoldsPage, StageAnswer,
+        StageRequest,
+    },
+    ids::SaleId,
+    limits::{HOLDS_PAGE_MAX, ITEMS_MAX, LEDGER_PAGE_MAX},
+    problem::Problem,
+    store::StoreError,
+};
+use rand::RngExt as _;
+use uuid::Uuid;
+
+use super::{App, unavailable};
+use crate::{
+    stock::Counts,
+    store::{FreezeOrder, Suspicion},
+};
+
+/// Longest reason kept with a freeze, in characters.
+const WHY_CHARS_MAX: usize = 300;
+
+impl App {
+    /// The answer of the store, or the problem that says what its error means: a stock that was there and is not as
+    /// the gate left it is frozen, and rebuilt by whoever hears of it.
+    pub(super) async fn told<T>(
+        &self,
+        sale: &StoredSale,
+        answer: Result<T, StoreError>,
+    ) -> Result<T, Problem> {
+        let error = match answer {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if !is_suspicion(&error) || sale.controls.stock_opened_at.is_none() {
+            return Err(unavailable(error));
+        }
+        let id = &sale.definition.id;
+        let generation = self.store.generation(id).await.map_err(unavailable)?.unwrap_or(0);
+        metrics::counter!("lockgate_stock_suspicions_total").increment(1);
+        let detail = "The stock of this sale is not as the gate left it, or an operator has frozen it. It is closed for \
+                      a moment, until it is rebuilt; nothing was changed.";
+        Err(Problem::unavailable(FROZEN_CODE, detail).with("generation", generation).caused_by(&error))
+    }
+
+    /// Closes a sale until its stock is rebuilt.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 503 when the store broke or the sale has no stock yet.
+    pub async fn freeze(&self, sale: &SaleId, request: &FreezeRequest) -> Result<FreezeAnswer, Problem> {
+        let found = self.sale(sale)?;
+        if found.controls.stock_opened_at.is_none() {
+            let detail = "The stock of this sale is being put on sale; there is nothing to rebuild yet.";
+            return Err(Problem::unavailable("stock_unavailable", detail).retry_after(1));
+        }
+        let order = FreezeOrder {
+            id: Uuid::new_v8(rand::rng().random()),
+            if_generation: request.if_generation,
+            at_least: found.controls.stock_generation.max(1),
+            why: request.why.chars().take(WHY_CHARS_MAX).collect(),
+        };
+        let answer = self.store.freeze(sale, &order).await.map_err(unavailable)?;
+        if let FreezeAnswer::Frozen(freeze) = &answer
+            && freeze.id == order.id
+        {
+            metrics::counter!("lockgate_stock_freezes_total").increment(1);
+            tracing::error!(%sale, generation = freeze.generation, why = request.why,
+                "the sale is frozen: nothing is sold until its stock is rebuilt");
+        }
+        Ok(answer)
+    }
+
+    /// A page of the holds that the store has, in whatever state it is.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 503 when the store broke.
+    pub async fn holds(&self, sale: &SaleId, after: Option<&str>) -> Result<HoldsPage, Problem> {
+        self.sale(sale)?;
+        self.store.holds(sale, after, HOLDS_PAGE_MAX).await.map_err(unavailable)
+    }
+
+    /// Keeps a page of a rebuilt stock.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 400 `malformed` for a page that is too large, 503 when the store broke.
+    pub async fn stage(&self, sale: &SaleId, page: &StageRequest) -> Result<StageAnswer, Problem> {
+        self.sale(sale)?;
+        for (what, count, most) in [
+            ("items", page.items.len(), ITEMS_MAX),
+            ("holds", page.holds.len(), HOLDS_PAGE_MAX),
+            ("accounts", page.accounts.len(), LEDGER_PAGE_MAX),
+            ("returned", page.returned.len(), LEDGER_PAGE_MAX),
+        ] {
+            if count > most {
+                return Err(Problem::malformed(format!(
+                    "'{what}' has {count} lines; a page has {most} at most."
+                )));
+            }
+        }
+        self.store.stage(sale, page).await.map_err(unavailable)
+    }
+
+    /// Puts a staged stock in the place of the old one and reopens the sale.
+    ///
+    /// # Errors
+    /// 404 `no_such_sale`, 400 `malformed` for counts that do not add up or are of other items, 503 when the store
+    /// broke.
+    pub async fn conclude(
+        &self,
+        sale: &SaleId,
+        request: &ConcludeRequest,
+    ) -> Result<ConcludeAnswer, Problem> {
+        let found = self.sale(sale)?;
+        check(&found, request)?;
+        let answer = self.store.conclude(sale, request).await.map_err(unavailable)?;
+        if let ConcludeAnswer::Reopened { generation } = answer {
+            metrics::counter!("lockgate_stock_rebuilds_total").increment(1);
+            tracing::warn!(%sale, generation, "the stock of the sale is rebuilt; it is open again");
+            let noted = self.catalog.change(sale, |sale| {
+                let known = sale.controls.stock_generation;
+                sale.controls.stock_generation = known.max(generation);
+            });
+            // The freeze's own id already keeps an old rebuild out; this keeps the number rising for those who read it.
+            if let Err(error) = noted.await {
+                tracing::warn!(%sale, %error, "the catalog did not note the stock's generation");
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Whether the store says that it does not hold what it must hold, or that the sale is frozen.
+pub(crate) fn is_suspicion(error: &StoreError) -> bool {
+    error.source().is_some_and(|source| source.is::<Suspicion>())
+}
+
+fn check(sale: &StoredSale, request: &ConcludeRequest) -> Result<(), Problem> {
+    let (given, known) = (request.items.iter(), sale.definition.items.iter());
+    if !given.map(|line| &line.item).eq(known.map(|item| &item.item)) {
+        return Err(Problem::malformed("'items' are not the items of this sale."));
+    }
+    let mut returned = request.returned;
+    for line in &request.items {
+        let counts = Counts {
+            stock: line.stock,
+            available: line.available,
+            held: line.held,
+            sold: line.sold,
+            next: line.next,
+            last: line.last,
+        };
+        // What numbers nobody had do not cover must have come back.
+        let never_given = u64::from(line.last) + 1 - u64::from(line.next).min(u64::from(line.last) + 1);
+        let own = u64::from(line.available).saturating_sub(never_given);
+        let adds_up = u32::try_from(own).is_ok_and(|own| counts.balanced(own));
+        match returned.checked_sub(own).filter(|_| adds_up) {
+            Some(rest) => returned = rest,
+            None => return Err(Problem::malformed(format!("the counts of '{}' do not add up.", line.item))),
+        }
+    }
+    if returned > 0 {
+        return Err(Problem::malformed("'returned' is more than the items have free."));
+    }
+    Ok(())
+}
