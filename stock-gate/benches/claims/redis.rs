@@ -27,7 +27,7 @@ async fn yardstick(server: &PrivateRedis, identity: String, clients: u64, calls:
     let (port, clients, calls) = (server.port().to_string(), clients.to_string(), calls.to_string());
     let claim = claim(1).request;
     let mut args: Vec<String> =
-        ["-h", "127.0.0.1", "-p", &port, "-c", &clients, "-n", &calls, "-r", "1000000000000", "--csv"]
+        ["-h", "127.0.0.1", "-p", &port, "-c", &clients, "-n", &calls, "-r", "2000000000", "--csv"]
             .map(str::to_owned)
             .into();
     args.extend(["EVALSHA".into(), script.get_hash().into(), KEYS.len().to_string()]);
