@@ -70,7 +70,7 @@ fn claim(n: u64) -> Claim {
             memo: "{}".into(),
         },
         hold_seconds: 600,
-        limits: Limits { per_account: 2, total: Some(STOCK), abandoned_holds: None },
+        limits: Limits { per_account: 2, total: Some(STOCK), abandoned_holds: None, live_holds: None },
         refusal: None,
     }
 }

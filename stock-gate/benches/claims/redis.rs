@@ -22,12 +22,12 @@ async fn prepared(url: &str, settings: RedisSettings) -> (Arc<dyn Store>, RedisL
 }
 
 /// Calls a second of redis-benchmark, with the arguments the store sends; only claim and account are its own.
-async fn yardstick(server: &PrivateRedis, clients: u64, calls: u64) -> f64 {
+async fn yardstick(server: &PrivateRedis, identity: String, clients: u64, calls: u64) -> f64 {
     let script = Script::new(include_str!("../../src/store/redis/claim.lua"));
     let (port, clients, calls) = (server.port().to_string(), clients.to_string(), calls.to_string());
     let claim = claim(1).request;
     let mut args: Vec<String> =
-        ["-h", "127.0.0.1", "-p", &port, "-c", &clients, "-n", &calls, "-r", "1000000000000", "--csv"]
+        ["-h", "127.0.0.1", "-p", &port, "-c", &clients, "-n", &calls, "-r", "2000000000", "--csv"]
             .map(str::to_owned)
             .into();
     args.extend(["EVALSHA".into(), script.get_hash().into(), KEYS.len().to_string()]);
@@ -36,7 +36,7 @@ async fn yardstick(server: &PrivateRedis, clients: u64, calls: u64) -> f64 {
         ["11111111-1111-4111-8111-__rand_int__", "11111111111111111111__rand_int__"].map(str::to_owned),
     );
     args.extend(["phone", "1", "600", "2", &STOCK.to_string(), "", "{}", "7", ""].map(str::to_owned));
-    args.extend([claim.token_id.to_string(), String::new()]);
+    args.extend([claim.token_id.to_string(), String::new(), identity]);
     let run = move || Command::new("redis-benchmark").args(args).output().expect("redis-benchmark");
     let output = tokio::task::spawn_blocking(run).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -56,7 +56,9 @@ pub(super) async fn run() {
             subject.push(claims_per_second(&store, clients).await);
             memory.push(bytes_per_claim(&link).await);
             let (_store, link) = prepared(server.url(), settings).await;
-            let rate = yardstick(&server, clients, calls).await;
+            let identity: Option<String> =
+                link.command("bench", cmd("HGET").arg("b:{bench}:stock").arg("identity")).await.unwrap();
+            let rate = yardstick(&server, identity.unwrap_or_default(), clients, calls).await;
             let held: u64 =
                 link.command("bench", cmd("HGET").arg("b:{bench}:stock").arg("claims")).await.unwrap();
             assert!(held * 100 > calls * 99, "redis-benchmark's calls are winning claims: {held} of {calls}");

@@ -60,6 +60,9 @@ fn bare(path: &Path) -> f64 {
 fn one(db: &Connection, n: u64) -> rusqlite::Result<()> {
     let claim = claim(n).request;
     let (sale, claim_id, account) = ("bench", claim.claim.to_string(), claim.account.to_string());
+    let clock: i64 = db
+        .prepare_cached("SELECT clock, frozen IS NOT NULL FROM stock_sales WHERE sale = ?1")?
+        .query_row([sale], |row| row.get(0))?;
     let known: Option<String> = db
         .prepare_cached(
             "SELECT claim, account, item, units, state, claimed_at, deadline, memo FROM stock_holds
@@ -68,20 +71,19 @@ fn one(db: &Connection, n: u64) -> rusqlite::Result<()> {
         .query_row(params![sale, claim_id], |row| row.get(0))
         .optional()?;
     assert!(known.is_none());
-    let clock: i64 = db
-        .prepare_cached("SELECT clock FROM stock_sales WHERE sale = ?1")?
-        .query_row([sale], |row| row.get(0))?;
     db.prepare_cached("SELECT EXISTS (SELECT 1 FROM stock_forfeited WHERE sale = ?1 AND token_id = ?2)")?
         .query_row(params![sale, claim.token_id.as_str()], |row| row.get::<_, bool>(0))?;
-    let (available, held, sold, next): (u32, u32, u32, u32) = db
+    let [stock, available, held, sold, next, last]: [u32; 6] = db
         .prepare_cached(
-            "SELECT stock, available, held, sold, next FROM stock_items WHERE sale = ?1 AND item = ?2",
+            "SELECT stock, available, held, sold, next, last FROM stock_items WHERE sale = ?1 AND item = ?2",
         )?
-        .query_row([sale, "phone"], |row| Ok((row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))?;
+        .query_row([sale, "phone"], |row| {
+            Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?])
+        })?;
     db.prepare_cached("SELECT sum(held + sold), sum(held) FROM stock_items WHERE sale = ?1")?
         .query_row([sale], |row| row.get::<_, u32>(0))?;
     let live: Option<u32> = db
-        .prepare_cached("SELECT live FROM stock_accounts WHERE sale = ?1 AND account = ?2")?
+        .prepare_cached("SELECT live, holds FROM stock_accounts WHERE sale = ?1 AND account = ?2")?
         .query_row(params![sale, account], |row| row.get(0))
         .optional()?;
     let returned: Option<u32> = db
@@ -92,13 +94,14 @@ fn one(db: &Connection, n: u64) -> rusqlite::Result<()> {
         .optional()?;
     assert!(returned.is_none());
     db.prepare_cached(
-        "UPDATE stock_items SET available = ?3, held = ?4, sold = ?5, next = ?6 WHERE sale = ?1 AND item = ?2",
+        "UPDATE stock_items SET stock = ?7, available = ?3, held = ?4, sold = ?5, next = ?6, last = ?8 WHERE sale = ?1 AND item = ?2",
     )?
-    .execute(params![sale, "phone", available - 1, held + 1, sold, next + 1])?;
+    .execute(params![sale, "phone", available - 1, held + 1, sold, next + 1, stock, last])?;
     db.prepare_cached(
-        "INSERT INTO stock_accounts VALUES (?1, ?2, ?3) ON CONFLICT (sale, account) DO UPDATE SET live = ?3",
+        "INSERT INTO stock_accounts VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (sale, account) DO UPDATE SET live = ?3, holds = ?4",
     )?
-    .execute(params![sale, account, live.unwrap_or(0) + 1])?;
+    .execute(params![sale, account, live.unwrap_or(0) + 1, 1])?;
     let (now, units) = (clock.max(1_800_000_000_000_000) + 1, next.to_string());
     db.prepare_cached("INSERT INTO stock_holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?.execute(
         params![sale, claim_id, account, "phone", units, "held", now, now + 600_000_000, claim.memo],
