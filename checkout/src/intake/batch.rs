@@ -14,9 +14,11 @@ use super::GROUP;
 use crate::{app::App, claim::intake_of_event, order::Intake, store::DeadLetter};
 
 /// Tries of a record that fails by itself while the store answers otherwise.
-const TRIES: u32 = 5;
+const TRIES: u32 = 8;
 /// Pause after the first of them; it doubles.
-const TRY_PAUSE: Duration = Duration::from_millis(100);
+const TRY_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause.
+const TRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Takes one batch in, as fast as it goes, and answers how many records it had: for whoever must see a sale's records as
 /// orders. The loop's own workers read under names of their own.
@@ -155,7 +157,7 @@ async fn place_alone(app: &App, sale: &SaleId, record: &[Intake], event: &Event)
             }
         }
         tokio::time::sleep(pause).await;
-        pause *= 2;
+        pause = (pause * 2).min(TRY_PAUSE_MAX);
     }
     Ok(())
 }

@@ -5,14 +5,17 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod backends;
+
+pub use self::backends::Backends;
+
 use std::{path::Path, sync::Arc};
 
 use axum::{Router, body::Body};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use lockgate_checkout::{
-    App, AppParts, IntakeSettings, ORDERS_POSTGRES, ORDERS_SQLITE, PostgresStore, Simulated, SqliteStore,
-    Store, operator_router, router,
+    App, AppParts, IntakeSettings, ORDERS_SQLITE, Simulated, SqliteStore, Store, operator_router, router,
     simulated::{Behaviour, Service, ServiceParts},
 };
 use lockgate_shared::{
@@ -20,11 +23,7 @@ use lockgate_shared::{
     catalog::{Catalog, MemoryCatalog},
     clock::{Clock, Timestamp},
     edge,
-    events::{
-        EventLog,
-        redis::RedisEventLog,
-        sqlite::{EVENTS_SQLITE, SqliteEventLog},
-    },
+    events::sqlite::EVENTS_SQLITE,
     gate::{self, GateClient},
     ids::{AccountHash, SaleId},
     keys::KeyRing,
@@ -32,8 +31,8 @@ use lockgate_shared::{
     sale::parse_toml,
     service_call::Transport,
     service_token::ServiceSigner,
-    store::{postgres, redis::RedisLink, sqlite::Sqlite},
-    testing::{ManualClock, PrivateRedis, demo_ring},
+    store::sqlite::Sqlite,
+    testing::{ManualClock, demo_ring},
 };
 use lockgate_stock_gate as stock_gate;
 use serde_json::Value;
@@ -56,35 +55,6 @@ pub struct Plan {
     pub sweeps: bool,
     pub hold_seconds: u64,
     pub intake: IntakeSettings,
-}
-
-/// Where a shop keeps what lasts.
-pub struct Backends {
-    pub stock: Arc<dyn stock_gate::Store>,
-    pub events: Arc<dyn EventLog>,
-    pub orders: Arc<dyn Store>,
-}
-
-impl Backends {
-    /// All in one file, with any store for the orders.
-    pub fn sqlite(db: &Sqlite, clock: &ManualClock, orders: Arc<dyn Store>) -> Self {
-        Self {
-            stock: Arc::new(stock_gate::SqliteStore::new(db.clone(), Arc::new(clock.clone()))),
-            events: Arc::new(SqliteEventLog::new(db.clone())),
-            orders,
-        }
-    }
-
-    /// As scaled out: stock and events in Redis, orders in PostgreSQL.
-    pub async fn scaled_out(redis: &PrivateRedis, postgres_url: &str) -> Self {
-        let link = RedisLink::connect(redis.url(), "t:").await.unwrap();
-        let pool = postgres::connect(postgres_url, &[("orders", ORDERS_POSTGRES)]).await.unwrap();
-        Self {
-            stock: Arc::new(stock_gate::RedisStore::new(link.clone())),
-            events: Arc::new(RedisEventLog::new(link)),
-            orders: Arc::new(PostgresStore::new(pool)),
-        }
-    }
 }
 
 impl Default for Plan {
