@@ -19,8 +19,8 @@ use crate::{
     world::{Seam, World},
 };
 
-/// Verbs that work on a stock in whatever state it is: those of rebuilding.
-const REBUILDING: [&str; 5] = ["generation", "freeze", "holds", "stage", "conclude"];
+/// Verbs that do not ask whether the store is the one it was: those of rebuilding, and the one that finds the stock there.
+const ANYWHERE: [&str; 6] = ["prepare", "generation", "freeze", "holds", "stage", "conclude"];
 
 /// The gate's store as a gate process reaches it.
 pub struct GateSeam {
@@ -46,7 +46,7 @@ impl GateSeam {
                 if planted == Planted::UnnoticedFailOver {
                     world.reopened();
                 }
-                if !REBUILDING.contains(&verb) {
+                if !ANYWHERE.contains(&verb) {
                     world.check_identity().map_err(|why| StoreError::untouched(verb, why))?;
                 }
                 if !READS.contains(&verb) {
@@ -71,7 +71,14 @@ impl GateStore for GateSeam {
         let (sale, items) = (sale.clone(), items.to_vec());
         self.over("prepare", "", move |world| {
             let (sale, items) = (sale.clone(), items.clone());
-            async move { world.gate.prepare(&sale, &items).await }
+            async move {
+                let prepared = world.gate.prepare(&sale, &items).await?;
+                // A fresh stock is made for the store it is in.
+                if prepared == Prepared::Fresh {
+                    world.reopened();
+                }
+                Ok(prepared)
+            }
         })
         .await
     }
