@@ -24,7 +24,7 @@ use lockgate_shared::{
     testing::PrivateRedis,
 };
 use lockgate_stock_gate::RedisStore;
-use support::{Plan, Shop};
+use support::{Backends, Plan, Shop};
 use uuid::Uuid;
 
 const UNITS: u32 = 20_700;
@@ -34,10 +34,13 @@ async fn main() {
     let (dir, redis) = (tempfile::tempdir().unwrap(), PrivateRedis::start().await);
     let link = RedisLink::connect(redis.url(), "t:").await.unwrap();
     let orders = Arc::new(SqliteStore::new(Shop::database(dir.path())));
-    let stores =
-        (Arc::new(RedisStore::new(link.clone())) as _, Arc::new(RedisEventLog::new(link.clone())) as _);
+    let backends = Backends {
+        stock: Arc::new(RedisStore::new(link.clone())),
+        events: Arc::new(RedisEventLog::new(link.clone())),
+        orders: Arc::clone(&orders) as _,
+    };
     let plan = Plan { stock: UNITS, loops: false, sweeps: false, ..Plan::default() };
-    let shop = Shop::over(dir.path(), &plan, support::clock(), stores, Arc::clone(&orders) as _, None).await;
+    let shop = Shop::over(dir.path(), &plan, support::clock(), backends, None).await;
     let opened = |sale: &mut StoredSale| {
         sale.controls.stock_opened_at.get_or_insert(sale.created_at);
     };

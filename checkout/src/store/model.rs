@@ -36,7 +36,7 @@ impl ModelStore {
     /// Every order, by id.
     #[must_use]
     pub fn all_orders(&self) -> Vec<OrderRecord> {
-        self.with(|state| state.orders.values().cloned().collect())
+        self.with(|state| state.ledger.orders.values().cloned().collect())
     }
 
     fn with<T>(&self, op: impl FnOnce(&mut State) -> T) -> T {

@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use lockgate_shared::{
-    events::{Batch, Event, EventLog},
+    events::{Backlog, Batch, Event, EventLog, Trim},
     ids::{ClaimId, SaleId},
     store::StoreError,
 };
@@ -57,8 +57,8 @@ impl Log {
         done.retain(|(_, id)| events.iter().any(|event| event.id == *id) && !self.world.chance(100));
     }
 
-    fn hand_out(&self, sale: &SaleId, group: &str, consumer: &str) -> Vec<Event> {
-        let most = if self.world.is_calm() { 256 } else { 1 + self.world.below(BATCH_MAX) as usize };
+    fn hand_out(&self, sale: &SaleId, group: &str, consumer: &str, max: usize) -> Vec<Event> {
+        let most = if self.world.is_calm() { max } else { max.min(1 + self.world.below(BATCH_MAX) as usize) };
         let mut groups = lock(&self.groups);
         let news = self.world.gate.events_after(sale, groups.events.len());
         let cuts = groups.cuts;
@@ -109,12 +109,18 @@ impl Log {
 
 #[async_trait]
 impl EventLog for Log {
-    async fn read(&self, sale: &SaleId, group: &str, consumer: &str) -> Result<Batch, StoreError> {
+    async fn read(
+        &self,
+        sale: &SaleId,
+        group: &str,
+        consumer: &str,
+        max: usize,
+    ) -> Result<Batch, StoreError> {
         let reader = consumer.to_owned();
         let (log, sale, group, consumer) =
             (self.clone(), sale.clone(), group.to_owned(), consumer.to_owned());
         let handed = over(&self.world, Seam::EventLog, "read", move || {
-            let events = log.hand_out(&sale, &group, &consumer);
+            let events = log.hand_out(&sale, &group, &consumer, max);
             async move { events }
         })
         .await;
@@ -135,5 +141,28 @@ impl EventLog for Log {
         })
         .await;
         done.map_err(|cut| broken("acknowledge events", cut))
+    }
+
+    async fn backlog(&self, sale: &SaleId, group: &str) -> Result<Backlog, StoreError> {
+        let groups = lock(&self.groups);
+        let news = self.world.gate.events_after(sale, groups.events.len()).len() as u64;
+        let is_done = |event: &&Event| groups.done.contains(&(group.to_owned(), event.id.clone()));
+        let is_given = |event: &&Event| groups.given.contains_key(&(group.to_owned(), event.id.clone()));
+        let open: Vec<&Event> = groups.events.iter().filter(|event| !is_done(event)).collect();
+        let pending = open.iter().filter(|event| is_given(event)).count() as u64;
+        Ok(Backlog { unread: news + open.len() as u64 - pending, pending })
+    }
+
+    /// Everything is kept here: what a trim may remove is shown on the real logs.
+    async fn trim(&self, _: &SaleId, _: &[&str], _: u64) -> Result<Trim, StoreError> {
+        Ok(Trim::Trimmed(0))
+    }
+
+    async fn retire(&self, _: &SaleId, _: &str, _: u64) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    fn shares_work(&self) -> bool {
+        true
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lockgate_checkout::{
     order::{Decision, Intake, OrderEvent, OrderRecord},
     payment::{Notice, PaymentId},
-    store::{DeadLetter, ItemBooks, Notified, Placed, Store as OrderStore},
+    store::{DeadLetter, DeadLetters, ItemBooks, Notified, Placed, Store as OrderStore},
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -177,6 +177,14 @@ impl OrderStore for OrderSeam {
             async move { world.orders.books(&sale).await }
         })
         .await
+    }
+
+    async fn dead_letters(&self, sale: &SaleId) -> Result<DeadLetters, StoreError> {
+        self.world.orders.dead_letters(sale).await
+    }
+
+    async fn clear(&self, sale: &SaleId, event: &str) -> Result<(), StoreError> {
+        self.world.orders.clear(sale, event).await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use lockgate_checkout::{
 };
 use lockgate_shared::{
     clock::Timestamp,
-    events::{Batch, EventLog},
+    events::{Backlog, Batch, EventLog, Trim},
     gate::ClaimAnswer,
     ids::SaleId,
     store::StoreError,
@@ -124,8 +124,14 @@ struct Careless(Log);
 
 #[async_trait]
 impl EventLog for Careless {
-    async fn read(&self, sale: &SaleId, group: &str, consumer: &str) -> Result<Batch, StoreError> {
-        let batch = self.0.read(sale, group, consumer).await?;
+    async fn read(
+        &self,
+        sale: &SaleId,
+        group: &str,
+        consumer: &str,
+        max: usize,
+    ) -> Result<Batch, StoreError> {
+        let batch = self.0.read(sale, group, consumer, max).await?;
         let ids: Vec<String> = batch.events.iter().map(|event| event.id.clone()).collect();
         self.0.acknowledge(sale, group, &ids).await?;
         Ok(batch)
@@ -133,5 +139,21 @@ impl EventLog for Careless {
 
     async fn acknowledge(&self, _: &SaleId, _: &str, _: &[String]) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    async fn backlog(&self, sale: &SaleId, group: &str) -> Result<Backlog, StoreError> {
+        self.0.backlog(sale, group).await
+    }
+
+    async fn trim(&self, sale: &SaleId, groups: &[&str], keep: u64) -> Result<Trim, StoreError> {
+        self.0.trim(sale, groups, keep).await
+    }
+
+    async fn retire(&self, sale: &SaleId, group: &str, idle_ms: u64) -> Result<u64, StoreError> {
+        self.0.retire(sale, group, idle_ms).await
+    }
+
+    fn shares_work(&self) -> bool {
+        self.0.shares_work()
     }
 }

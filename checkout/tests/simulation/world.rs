@@ -320,7 +320,7 @@ impl World {
         // Ids that are random would differ from run to run, and sweeps that find nothing tell nothing.
         match answer {
             Ok(_) if what.starts_with("freeze") || what.starts_with("stage") => {
-                self.note(format!("gate: {what}"))
+                self.note(format!("gate: {what}"));
             }
             Ok(done) => {
                 let words = format!("{done:?}");
