@@ -121,7 +121,7 @@ async fn tend(app: &App, sale: &SaleId, generation: u64) {
         Ok(done) => {
             tracing::warn!(%sale, generation = done.generation, here = done.here, took_ms = done.took_ms,
             survived = done.survived, orders = done.orders, orders_made = done.orders_made,
-            holds_made = done.holds_made, "the stock of a frozen sale is rebuilt")
+            holds_made = done.holds_made, "the stock of a frozen sale is rebuilt");
         }
         Err(trouble) => {
             tracing::error!(%sale, %trouble, "the stock of a frozen sale cannot be rebuilt yet; it stays closed");

@@ -118,7 +118,7 @@ pub(super) async fn stage(
     }
     for hold in &page.holds {
         let is_due = hold.state == HoldState::Held;
-        let deadline = is_due.then(|| hold.deadline.micros().to_string()).unwrap_or_default();
+        let deadline = if is_due { hold.deadline.micros().to_string() } else { String::new() };
         args.extend([hold.claim.to_string(), record(hold), deadline]);
     }
     for line in &page.accounts {
