@@ -84,7 +84,7 @@ fn states(rebuilt: &Rebuilt) -> Vec<HoldState> {
 fn h10_an_order_without_a_hold_gives_one_and_it_is_what_was_lost() {
     let lost = hold(1, &[4, 5], HoldState::Held);
     let rebuilt = run(&[], &[order(&lost, Came::Awaiting)]);
-    assert_eq!(rebuilt.holds, [lost.clone()], "a repeated claim finds the same answer");
+    assert_eq!(rebuilt.holds, std::slice::from_ref(&lost), "a repeated claim finds the same answer");
     let sold = run(&[], &[order(&lost, Came::Committed)]);
     assert_eq!(states(&sold), [HoldState::Committed]);
     let paid = run(&[], &[order(&lost, Came::Paid)]);
