@@ -1,7 +1,7 @@
 //! PURE: what holds a sale has, by what is left of them and by its orders.
 //!
-//! For each claim the order decides: an order that owns its units has a hold, one that ended has none that lives, unless
-//! the gate is still to be told so. A hold without an order stays. Where two claims have a unit in common, the paid
+//! For each claim the order decides: an order that owns its units has a hold, one that ended has none that lives, also
+//! where the gate is still to be told so. A hold without an order stays. Where two claims have a unit in common, the paid
 //! one keeps it, then the order that claimed earlier, then the hold without an order, then what is to be given back;
 //! the other is released.
 
@@ -103,10 +103,10 @@ fn by_order(order: &OrderRecord, survived: Option<&Hold>, kid: &str) -> (Rank, H
             let is_sold = known == Some(HoldState::Committed);
             (Rank::Paid, if is_sold { HoldState::Committed } else { live })
         }
-        // The gate is told when it is open again, and the release is recorded there as any other.
-        (_, GateSide::ReleaseDue) if known.is_some_and(|state| state == live) => (Rank::ToBeReleased, live),
         // The gate was never told, or has sold what nobody paid for: it stays as it was.
         (_, GateSide::Disputed) => (Rank::ToBeReleased, known.unwrap_or(HoldState::Released)),
+        // Also where the gate is still to be told: left live, the hold would stay for good if what the gate had
+        // recorded of an earlier release were taken in after this.
         _ => (Rank::ToBeReleased, HoldState::Released),
     };
     let hold = Hold {
