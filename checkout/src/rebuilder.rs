@@ -188,7 +188,10 @@ async fn reopen(
     started: Instant,
 ) -> Result<Option<Recovery>, Trouble> {
     // What the gate recorded and nobody has read becomes orders first.
-    while intake::take_batch(app, sale).await? > 0 {}
+    if drain(app, sale).await.is_err() {
+        // A reader whose group went with the stream learns of it by failing once.
+        drain(app, sale).await?;
+    }
     let (survived, unreadable) = surviving_holds(app, sale).await?;
     let mut orders = all_orders(app, sale).await?;
     let orders_made = place_missing(app, sale, &survived, &mut orders).await?;
@@ -218,6 +221,11 @@ async fn reopen(
         here: true,
         ..elsewhere(sale, generation, started)
     }))
+}
+
+async fn drain(app: &App, sale: &SaleId) -> Result<(), StoreError> {
+    while intake::take_batch(app, sale).await? > 0 {}
+    Ok(())
 }
 
 async fn surviving_holds(app: &App, sale: &SaleId) -> Result<(BTreeMap<ClaimId, Hold>, u64), Trouble> {
