@@ -48,6 +48,11 @@ const RENEW_AFTER: Duration = Duration::from_millis(300);
 /// A process follows for this long before it may lead. One that has just started knows only what the store says; if
 /// the store has lost its last writes, whoever has them in memory must get there first. Longer than three ticks.
 const FOLLOWS_BEFORE_LEADING: Duration = Duration::from_secs(1);
+/// A process that finds no record of a sale that is older than [`YOUNG`] tells nobody anything for this long: the store
+/// may have lost it, and whoever remembers puts it back within a few ticks.
+const HEARS_OTHERS_FOR: Duration = Duration::from_secs(2);
+/// A younger sale need not have a record yet.
+const YOUNG: Duration = Duration::from_secs(3);
 /// A clock that differs by this much from the steady one was set; less is drift, or a process that was held up.
 const CLOCK_STEP_MICROS_MIN: u64 = 1_000_000;
 /// Most rows one step writes: after a loss, the rest follows with the next steps.
@@ -186,10 +191,16 @@ impl Admitter {
         self.settle();
         let now = self.app.parts.clock.now();
         self.measure();
-        if self.follows_since.is_some() {
+        if self.knows_the_line(now) {
             self.live.publish(Arc::clone(&self.sale), Arc::clone(&self.verifier), &self.follower, now);
         }
         self.live.snapshot().phase(now)
+    }
+
+    fn knows_the_line(&self, now: Timestamp) -> bool {
+        let is_young = now.since(self.sale.created_at) < YOUNG;
+        let has_record = self.follower.record().version > 0;
+        self.follows_since.is_some_and(|since| has_record || is_young || since.elapsed() >= HEARS_OTHERS_FOR)
     }
 
     /// Computes the numbers of a draw this process has just learned of, before anybody is told of it: half a second

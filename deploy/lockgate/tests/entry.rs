@@ -44,7 +44,11 @@ async fn a_list_is_checked_here_and_uploaded_in_parts(stores: Stores) {
     assert_eq!(code, Some(2), "{words}");
     assert!(words.contains("wrong.csv:3: ") && words.contains("wrong.csv:4: "), "{words}");
     assert!(words.contains("nothing was uploaded") && !words.contains("hunter2"), "{words}");
-    assert_eq!(enter(&lockgate, "code-1", "a@x.org").await, StatusCode::FORBIDDEN);
+    assert_eq!(
+        enter(&lockgate, "code-1", "a@x.org").await,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "no list is there"
+    );
 
     // Three parts, with a code that only quotation marks can carry.
     let mut text = String::from("\u{feff}Code,Email\r\n\"a,\"\"b\",Odd@x.org\r\n");

@@ -143,7 +143,8 @@ impl Bench {
         let mut seen = self.seen.lock().await;
         let events = seen.entry(sale.clone()).or_default();
         loop {
-            let batch = log.read(sale, "test", "test", lockgate_shared::limits::EVENT_BATCH_MAX).await.unwrap();
+            let batch =
+                log.read(sale, "test", "test", lockgate_shared::limits::EVENT_BATCH_MAX).await.unwrap();
             assert!(batch.poison.is_empty(), "{:?}", batch.poison);
             if batch.events.is_empty() {
                 return events.clone();
