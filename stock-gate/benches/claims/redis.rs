@@ -4,8 +4,8 @@
 use std::{process::Command, sync::Arc};
 
 use lockgate_shared::{store::redis::RedisLink, testing::PrivateRedis};
-use lockgate_stock_gate::{RedisSettings, RedisStore, Store};
-use redis::{Script, cmd};
+use lockgate_stock_gate::{RedisSettings, RedisStore, Store, store::redis::claim_script};
+use redis::cmd;
 
 use super::{STOCK, claim, claims_per_second, item, median, round_time, rounds, sale, tell};
 
@@ -23,14 +23,13 @@ async fn prepared(url: &str, settings: RedisSettings) -> (Arc<dyn Store>, RedisL
 
 /// Calls a second of redis-benchmark, with the arguments the store sends; only claim and account are its own.
 async fn yardstick(server: &PrivateRedis, identity: String, clients: u64, calls: u64) -> f64 {
-    let script = Script::new(include_str!("../../src/store/redis/claim.lua"));
     let (port, clients, calls) = (server.port().to_string(), clients.to_string(), calls.to_string());
     let claim = claim(1).request;
     let mut args: Vec<String> =
         ["-h", "127.0.0.1", "-p", &port, "-c", &clients, "-n", &calls, "-r", "2000000000", "--csv"]
             .map(str::to_owned)
             .into();
-    args.extend(["EVALSHA".into(), script.get_hash().into(), KEYS.len().to_string()]);
+    args.extend(["EVALSHA".into(), claim_script().get_hash().into(), KEYS.len().to_string()]);
     args.extend(KEYS.map(|key| format!("b:{{bench}}:{key}")));
     args.extend(
         ["11111111-1111-4111-8111-__rand_int__", "11111111111111111111__rand_int__"].map(str::to_owned),

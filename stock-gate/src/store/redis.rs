@@ -32,19 +32,37 @@ macro_rules! script {
     ($name:ident, $file:literal) => {
         static $name: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!($file)));
     };
+    ($name:ident, guarded $file:literal) => {
+        static $name: LazyLock<Script> = LazyLock::new(|| Script::new(&guarded(include_str!($file))));
+    };
+}
+
+/// A script behind what every writing one checks first. Its own first line stays the first: it says when Redis may run
+/// it.
+fn guarded(script: &str) -> String {
+    let guard = include_str!("redis/guard.lua");
+    let body = |text: &str| text.find('\n').map_or(text.len(), |end| end + 1);
+    let (flags, rest) = script.split_at(body(script));
+    format!("{flags}{}{rest}", &guard[body(guard)..])
 }
 
 mod rebuild;
 
 script!(PREPARE, "redis/prepare.lua");
-script!(CLAIM, "redis/claim.lua");
-script!(COMMIT, "redis/commit.lua");
-script!(RELEASE, "redis/release.lua");
-script!(EXPIRE, "redis/expire.lua");
-script!(FORFEIT, "redis/forfeit.lua");
-script!(RESTOCK, "redis/restock.lua");
+script!(CLAIM, guarded "redis/claim.lua");
+script!(COMMIT, guarded "redis/commit.lua");
+script!(RELEASE, guarded "redis/release.lua");
+script!(EXPIRE, guarded "redis/expire.lua");
+script!(FORFEIT, guarded "redis/forfeit.lua");
+script!(RESTOCK, guarded "redis/restock.lua");
 script!(HOLD, "redis/hold.lua");
 script!(STOCK, "redis/stock.lua");
+
+/// The script of a claim, whole: what a yardstick has to run to be compared with the store.
+#[must_use]
+pub fn claim_script() -> &'static Script {
+    &CLAIM
+}
 
 /// Whether a stock that was left by another server process (one that was restarted, restored, demoted or promoted since)
 /// closes the sale until it is rebuilt.

@@ -13,24 +13,6 @@
 -- accounts holds account -> "<units held or bought> <holds live>".
 -- A record is state|account|item|units|claimed_at|deadline|memo, times in microseconds.
 
-local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
-local found = {}
-for index, kind in ipairs(kinds) do
-    found[index] = redis.call('TYPE', KEYS[index]).ok
-    if found[index] ~= kind and found[index] ~= 'none' then
-        return {'suspect', KEYS[index] .. ' is a ' .. found[index]}
-    end
-end
-
-if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
-    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
-end
--- A stock made before identities were kept has none; the first write adopts it.
-local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
-if identity ~= '' and left_by and left_by ~= identity then
-    return {'suspect', 'the stock was left by another server process'}
-end
-
 local claim, account, item, quantity = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local known = redis.call('HGET', KEYS[2], claim)
 if known then

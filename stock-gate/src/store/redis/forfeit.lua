@@ -5,21 +5,6 @@
 -- Output: {'forfeited'}, now or before
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 
-local kinds = {'hash', 'hash', 'zset', 'hash', 'stream', 'zset', 'hash'}
-for index, kind in ipairs(kinds) do
-    local found = redis.call('TYPE', KEYS[index]).ok
-    if found ~= kind and found ~= 'none' then
-        return {'suspect', KEYS[index] .. ' is a ' .. found}
-    end
-end
-if redis.call('HEXISTS', KEYS[1], 'frozen') == 1 then
-    return {'suspect', 'the sale is frozen until its stock is rebuilt'}
-end
--- A stock made before identities were kept has none; the first write adopts it.
-local identity, left_by = ARGV[#ARGV], redis.call('HGET', KEYS[1], 'identity')
-if identity ~= '' and left_by and left_by ~= identity then
-    return {'suspect', 'the stock was left by another server process'}
-end
 if not tonumber(redis.call('HGET', KEYS[1], 'claims') or '') then
     return {'suspect', 'the sale has no stock here'}
 end
