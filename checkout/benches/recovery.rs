@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use lockgate_checkout::{SqliteStore, Store as _, claim::placement_of_hold, order::Intake, rebuilder};
 use lockgate_shared::{
-    catalog::StoredSale,
     events::redis::RedisEventLog,
     gate::{HoldState, StockSnapshot},
     ids::AccountHash,
@@ -41,10 +40,6 @@ async fn main() {
     };
     let plan = Plan { stock: UNITS, loops: false, sweeps: false, ..Plan::default() };
     let shop = Shop::over(dir.path(), &plan, support::clock(), backends, None).await;
-    let opened = |sale: &mut StoredSale| {
-        sale.controls.stock_opened_at.get_or_insert(sale.created_at);
-    };
-    shop.catalog.change(&shop.sale, opened).await.unwrap();
     let (first, _) = shop.buy(1, "k", 1).await;
     let hold = shop.gate.hold(&shop.sale, first.parse().unwrap()).await.unwrap().unwrap();
     let placements: Vec<Intake> = (2..=UNITS)

@@ -1,9 +1,10 @@
-//! The loop that opens a frozen sale again: whenever an answer of the gate says that a sale is frozen, its stock is put
-//! together from the holds that are left, the events nobody has read, and the orders, and uploaded. Any number of
-//! processes may do so at once; the first to conclude wins.
+//! The loop that puts stock there: of a new sale, and of one that an answer of the gate says is frozen. The stock is put
+//! together from the holds that are left, the events nobody has read, and the orders, and uploaded. Of a new sale there
+//! are none of them, as far as its catalog knows; one whose catalog was lost with its stock has orders, and so is never
+//! given a fresh stock. Any number of processes may do this at once; the first to conclude wins.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,7 +22,7 @@ use lockgate_shared::{
 };
 use rand::RngExt as _;
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::MissedTickBehavior};
 use uuid::Uuid;
 
 use crate::{
@@ -33,6 +34,8 @@ use crate::{
     store::ORDERS_PAGE_MAX,
 };
 
+/// How often the catalog is looked through for sales without stock.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Pause after a rebuild that failed.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Sales rebuilt at the same time.
@@ -97,21 +100,36 @@ impl From<Trouble> for Problem {
     }
 }
 
-/// Rebuilds what the gate says is frozen, until `stop`.
+/// Puts the stock of new sales there, and rebuilds what the gate says is frozen, until `stop`.
 pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut troubles = Troubles::default();
     loop {
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
             () = app.gate.direct().frozen().arrived() => {}
+            _ = looks.tick() => {}
         }
-        let work = stream::iter(app.gate.direct().frozen().take()).for_each_concurrent(
-            AT_ONCE,
-            |(sale, generation)| {
-                let app = Arc::clone(&app);
-                async move { tend(&app, &sale, generation).await }
-            },
-        );
+        let mut sales = app.gate.direct().frozen().take();
+        for sale in app.catalog.sales().iter().filter(|sale| sale.controls.stock_opened_at.is_none()) {
+            sales.entry(sale.definition.id.clone()).or_insert(0);
+        }
+        if sales.is_empty() {
+            continue;
+        }
+        let work = stream::iter(sales).map(|(sale, generation)| {
+            let app = Arc::clone(&app);
+            async move {
+                let done = tend(&app, &sale, generation).await;
+                (sale, done)
+            }
+        });
+        let work = work.buffer_unordered(AT_ONCE).for_each(|(sale, done)| {
+            troubles.note(sale, done);
+            std::future::ready(())
+        });
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
@@ -120,19 +138,40 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-async fn tend(app: &App, sale: &SaleId, generation: u64) {
-    match recover(app, sale, Some(generation), "the store is not as the gate left it").await {
-        Ok(done) => {
-            tracing::warn!(%sale, generation = done.generation, here = done.here, took_ms = done.took_ms,
-            survived = done.survived, orders = done.orders, orders_made = done.orders_made,
-            holds_made = done.holds_made, "the stock of a frozen sale is rebuilt");
-        }
-        Err(trouble) => {
-            tracing::error!(%sale, %trouble, "the stock of a frozen sale cannot be rebuilt yet; it stays closed");
-            tokio::time::sleep(PAUSE).await;
-            app.gate.direct().frozen().note(sale, generation);
+/// What keeps sales closed, so that each trouble is said once.
+#[derive(Default)]
+struct Troubles(HashMap<SaleId, String>);
+
+impl Troubles {
+    fn note(&mut self, sale: SaleId, done: Result<Recovery, Trouble>) {
+        match done {
+            Ok(done) => {
+                self.0.remove(&sale);
+                if done.generation > 1 || done.orders > 0 {
+                    tracing::warn!(%sale, generation = done.generation, here = done.here, took_ms = done.took_ms,
+                        survived = done.survived, orders = done.orders, orders_made = done.orders_made,
+                        holds_made = done.holds_made, "the stock of a frozen sale is rebuilt");
+                }
+            }
+            Err(trouble) => {
+                let words = trouble.to_string();
+                if self.0.get(&sale) != Some(&words) {
+                    tracing::error!(%sale, %trouble, "the stock of a sale cannot be put there yet; it stays closed");
+                    self.0.insert(sale, words);
+                }
+            }
         }
     }
+}
+
+async fn tend(app: &App, sale: &SaleId, generation: u64) -> Result<Recovery, Trouble> {
+    let why = if generation == 0 { "a new sale" } else { "the store is not as the gate left it" };
+    let done = recover(app, sale, Some(generation), why).await;
+    if done.is_err() {
+        tokio::time::sleep(PAUSE).await;
+        app.gate.direct().frozen().note(sale, generation);
+    }
+    done
 }
 
 /// Freezes a sale (of that generation, if one is given), rebuilds its stock and opens it again.
@@ -339,16 +378,7 @@ impl Upload<'_> {
                 return Ok(ConcludeAnswer::Stale);
             }
         }
-        let request = ConcludeRequest {
-            freeze: self.freeze,
-            token: self.token,
-            items: ledger.items.clone(),
-            holds: holds.len() as u64,
-            due: ledger.due,
-            accounts: ledger.accounts.len() as u64,
-            returned: ledger.returned.len() as u64,
-            clock: ledger.clock,
-        };
+        let request = ConcludeRequest::of(self.freeze, self.token, holds.len(), ledger);
         Ok(self.app.gate.direct().conclude(self.sale, &request).await?)
     }
 }

@@ -9,7 +9,6 @@ use std::{path::Path, sync::Arc};
 use http::StatusCode;
 use lockgate_checkout::{SqliteStore, rebuilder};
 use lockgate_shared::{
-    catalog::StoredSale,
     events::{EventLog, redis::RedisEventLog},
     gate::{FreezeAnswer, FreezeRequest, HoldState, StageAnswer, StageRequest},
     store::redis::RedisLink,
@@ -34,12 +33,7 @@ async fn shop(dir: &Path, link: &RedisLink, plan: &Plan) -> Shop {
     let events: Arc<dyn EventLog> = Arc::new(RedisEventLog::new(link.clone()));
     let orders = Arc::new(SqliteStore::new(db));
     let backends = Backends { stock, events, orders };
-    let shop = Shop::over(dir, plan, support::clock(), backends, None).await;
-    let opened = |sale: &mut StoredSale| {
-        sale.controls.stock_opened_at.get_or_insert(sale.created_at);
-    };
-    shop.catalog.change(&shop.sale, opened).await.unwrap();
-    shop
+    Shop::over(dir, plan, support::clock(), backends, None).await
 }
 
 async fn scene(plan: Plan) -> Scene {

@@ -14,7 +14,7 @@ use lockgate_shared::{
         ClaimAnswer, ClaimRequest, CommitAnswer, ForfeitAnswer, Hold, ReleaseAnswer, StockSnapshot,
         UNKNOWN_CODE,
     },
-    ids::{ClaimId, ItemId, SaleId, TokenId},
+    ids::{ClaimId, SaleId, TokenId},
     keys::KeyRing,
     limits::QUANTITY_MAX,
     problem::Problem,
@@ -24,7 +24,7 @@ use lockgate_shared::{
 use crate::{
     hold::{self, Opening},
     stock::Limits,
-    store::{Claim, Prepared, Store},
+    store::{Claim, Store},
 };
 
 pub use lockgate_shared::limits::MEMO_BYTES_MAX;
@@ -136,23 +136,12 @@ impl App {
     pub async fn stock(&self, sale: &SaleId) -> Result<StockSnapshot, Problem> {
         let found = self.sale(sale)?;
         let stock = self.store.stock(sale, found.definition.total_limit).await;
-        // Every sale begins so; the loop that puts the stock there says what hinders it.
+        // Every sale begins so; the checkout that puts the stock there says what hinders it.
         if stock.is_err() && found.controls.stock_opened_at.is_none() {
             let detail = "The stock of this sale is being put on sale; it is there in a moment. Try again.";
             return Err(Problem::unavailable("stock_unavailable", detail).retry_after(1));
         }
         self.told(&found, stock).await
-    }
-
-    /// Puts a sale's stock into the store, once.
-    ///
-    /// # Errors
-    /// The store broke, or holds remains of an earlier stock.
-    pub async fn prepare(&self, sale: &StoredSale) -> Result<Prepared, StoreError> {
-        let definition = &sale.definition;
-        let items: Vec<(ItemId, u32)> =
-            definition.items.iter().map(|item| (item.item.clone(), item.stock)).collect();
-        self.store.prepare(&definition.id, &items).await
     }
 
     /// Whether the store answers.

@@ -1,5 +1,4 @@
-//! The loop beside the requests: puts the stock of new sales into the store, and marks holds whose deadline has
-//! passed. Any number of processes may run it; each step is atomic in the store.
+//! The loop beside the requests: marks holds whose deadline has passed. Any number of processes may run it; each step is atomic in the store.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,7 +8,7 @@ use std::{
 
 use futures::{StreamExt as _, stream};
 use lockgate_shared::{
-    catalog::{ChangeError, StoredSale},
+    catalog::StoredSale,
     clock::Timestamp,
     gate::FreezeRequest,
     ids::SaleId,
@@ -105,8 +104,6 @@ enum Trouble {
     Store(#[from] StoreError),
     #[error("the sale could not be frozen: {}", .0.detail)]
     Freeze(Problem),
-    #[error("the catalog did not note that the stock is there: {0}")]
-    Catalog(#[from] ChangeError),
 }
 
 impl From<Problem> for Trouble {
@@ -116,19 +113,18 @@ impl From<Problem> for Trouble {
 }
 
 fn is_quiet(sale: &StoredSale, now: Timestamp) -> bool {
-    sale.controls.stock_opened_at.is_some() && sale.definition.closes_at.plus_seconds(SPAN_SECONDS_MAX) < now
+    sale.definition.closes_at.plus_seconds(SPAN_SECONDS_MAX) < now
 }
 
 async fn tend(app: &App, sale: &StoredSale) -> Result<(), Trouble> {
     let id = &sale.definition.id;
     if sale.controls.stock_opened_at.is_none() {
-        open_stock(app, id).await?;
+        return Ok(());
     }
     loop {
         let marked = app.expire(id, SWEEP_BATCH_MAX).await;
         if let Err(error) = &marked
             && is_suspicion(error)
-            && sale.controls.stock_opened_at.is_some()
         {
             // Whatever is asked of the sale next is told that it is frozen, and has it rebuilt.
             let generation = app.store.generation(id).await?;
@@ -140,27 +136,6 @@ async fn tend(app: &App, sale: &StoredSale) -> Result<(), Trouble> {
             return Ok(());
         }
     }
-}
-
-/// Puts a new sale's stock there. The catalog is read again first: a sale that was opened before must never get a
-/// fresh stock, wherever the old one went.
-async fn open_stock(app: &App, sale: &SaleId) -> Result<(), Trouble> {
-    app.catalog.refresh().await?;
-    let Some(found) = app.catalog.sale(sale) else {
-        return Ok(());
-    };
-    if found.controls.stock_opened_at.is_some() {
-        return Ok(());
-    }
-    let prepared = app.prepare(&found).await?;
-    let now = app.clock.now();
-    app.catalog
-        .change(sale, |sale| {
-            sale.controls.stock_opened_at.get_or_insert(now);
-        })
-        .await?;
-    tracing::info!(%sale, ?prepared, "the stock of the sale is there");
-    Ok(())
 }
 
 #[cfg(test)]

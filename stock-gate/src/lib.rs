@@ -2,10 +2,10 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | one method per verb: claim, commit, release, expire, forfeit, restock, hold, stock, prepare; freeze, holds, stage, conclude | [`app`] |
+//! | one method per verb: claim, commit, release, expire, forfeit, restock, hold, stock; freeze, holds, stage, conclude | [`app`] |
 //! | the counts and the limits (pure) | [`stock`] |
 //! | the life of a hold, and when a sale takes claims (pure) | [`hold`] |
-//! | the loop that prepares sales and marks due holds | [`expirer`] |
+//! | the loop that marks due holds | [`expirer`] |
 //! | the atomic steps, on SQLite and Redis, and the model they must equal | [`store`] |
 //! | the routes | [`http`] |
 //!

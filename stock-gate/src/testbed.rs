@@ -5,12 +5,17 @@ use std::sync::Arc;
 use lockgate_shared::{
     catalog::{Catalog, MemoryCatalog},
     clock::{Clock, Timestamp},
-    gate::{AUDIENCE, ClaimRequest, GateClient},
+    gate::{
+        AUDIENCE, ClaimRequest, ConcludeAnswer, ConcludeRequest, FreezeAnswer, FreezeRequest, GateClient,
+        ledger::Ledger,
+    },
     ids::{AccountHash, ClaimId, SaleId},
     sale::{EXAMPLE_TOML, parse_toml},
     service_token::ServiceSigner,
     testing::{ManualClock, demo_ring},
 };
+
+use uuid::Uuid;
 
 use crate::{App, AppParts, Store, router};
 
@@ -36,7 +41,7 @@ pub(crate) async fn catalog(clock: &ManualClock) -> Arc<Catalog> {
 }
 
 impl Gate {
-    /// A gate over `store`. Nothing is prepared yet.
+    /// A gate over `store`. It is not open yet.
     pub(crate) async fn over(store: Arc<dyn Store>) -> Self {
         let clock = just_opened();
         let catalog = catalog(&clock).await;
@@ -58,6 +63,19 @@ impl Gate {
     pub(crate) fn client(&self) -> GateClient {
         let signer = Arc::new(ServiceSigner::new(Arc::new(demo_ring()), AUDIENCE));
         GateClient::in_process(router(Arc::clone(&self.app)), signer, Arc::new(self.clock.clone()))
+    }
+
+    /// Puts the stock of the sale there, as a checkout does that has no orders of it.
+    pub(crate) async fn open(&self) -> ConcludeAnswer {
+        let client = self.client();
+        let definition = &self.catalog.sale(&self.sale).unwrap().definition;
+        let items: Vec<_> = definition.items.iter().map(|item| (item.item.clone(), item.stock)).collect();
+        let request = FreezeRequest { if_generation: Some(0), why: "a new sale".into() };
+        let FreezeAnswer::Frozen(freeze) = client.freeze(&self.sale, &request).await.unwrap() else {
+            return ConcludeAnswer::Stale;
+        };
+        let request = ConcludeRequest::of(freeze, Uuid::nil(), 0, &Ledger::of([], &items));
+        client.conclude(&self.sale, &request).await.unwrap()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -8,10 +8,10 @@ use lockgate_shared::{
         ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
         HoldsPage, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer, StageRequest, StockSnapshot,
     },
-    ids::{ClaimId, ItemId, SaleId, TokenId},
+    ids::{ClaimId, SaleId, TokenId},
     store::StoreError,
 };
-use lockgate_stock_gate::store::{Claim, FreezeOrder, Prepared, Store as GateStore};
+use lockgate_stock_gate::store::{Claim, FreezeOrder, Store as GateStore};
 
 use crate::{
     planted::Planted,
@@ -19,8 +19,8 @@ use crate::{
     world::{Seam, World},
 };
 
-/// Verbs that do not ask whether the store is the one it was: those of rebuilding, and the one that finds the stock there.
-const ANYWHERE: [&str; 6] = ["prepare", "generation", "freeze", "holds", "stage", "conclude"];
+/// Verbs that do not ask whether the store is the one it was: those of rebuilding.
+const ANYWHERE: [&str; 5] = ["generation", "freeze", "holds", "stage", "conclude"];
 
 /// The gate's store as a gate process reaches it.
 pub struct GateSeam {
@@ -67,22 +67,6 @@ impl GateSeam {
 
 #[async_trait]
 impl GateStore for GateSeam {
-    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
-        let (sale, items) = (sale.clone(), items.to_vec());
-        self.over("prepare", "", move |world| {
-            let (sale, items) = (sale.clone(), items.clone());
-            async move {
-                let prepared = world.gate.prepare(&sale, &items).await?;
-                // A fresh stock is made for the store it is in.
-                if prepared == Prepared::Fresh {
-                    world.reopened();
-                }
-                Ok(prepared)
-            }
-        })
-        .await
-    }
-
     async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
         let of = self.world.claim(claim.request.claim);
         let (sale, claim, planted) = (sale.clone(), claim.clone(), self.planted);

@@ -20,11 +20,11 @@ use lockgate_checkout::{
 };
 use lockgate_shared::{
     admission_token::{Admission, AdmissionToken},
-    catalog::{Catalog, MemoryCatalog},
+    catalog::{Catalog, MemoryCatalog, StoredSale},
     clock::{Clock, Timestamp},
     edge,
     events::sqlite::EVENTS_SQLITE,
-    gate::{self, GateClient},
+    gate::{self, ConcludeRequest, FreezeAnswer, FreezeRequest, GateClient, ledger::Ledger},
     ids::{AccountHash, SaleId},
     keys::KeyRing,
     operator::{OperatorKeys, Role},
@@ -38,6 +38,7 @@ use lockgate_stock_gate as stock_gate;
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tower::ServiceExt as _;
+use uuid::Uuid;
 
 pub const OPERATOR_KEY: &str = "operator-key-for-tests-0123456789abcdef";
 pub const VIEWER_KEY: &str = "viewer-key-for-tests-0123456789abcdefgh";
@@ -129,6 +130,18 @@ currency = "EUR"
     )
 }
 
+/// Puts the stock of a sale there that has no orders.
+async fn open_stock(gate: &GateClient, sale: &StoredSale) {
+    let definition = &sale.definition;
+    let items: Vec<_> = definition.items.iter().map(|item| (item.item.clone(), item.stock)).collect();
+    let request = FreezeRequest { if_generation: Some(0), why: "a new sale".into() };
+    // A shop that is opened again finds its stock there.
+    if let FreezeAnswer::Frozen(freeze) = gate.freeze(&definition.id, &request).await.unwrap() {
+        let request = ConcludeRequest::of(freeze, Uuid::nil(), 0, &Ledger::of([], &items));
+        gate.conclude(&definition.id, &request).await.unwrap();
+    }
+}
+
 /// The clock that shops begin with: the machine's time, from then on moved by hand.
 pub fn clock() -> ManualClock {
     ManualClock::at(lockgate_shared::clock::SystemClock.now())
@@ -196,11 +209,13 @@ impl Shop {
             ring: Arc::clone(&ring),
             clock: Arc::clone(&shared_clock),
         }));
-        for sale in catalog.sales().iter() {
-            gate_app.prepare(sale).await.unwrap();
-        }
         let signer = Arc::new(ServiceSigner::new(Arc::clone(&ring), gate::AUDIENCE));
         let gate_router = stock_gate::router(Arc::clone(&gate_app));
+        let client =
+            GateClient::in_process(gate_router.clone(), Arc::clone(&signer), Arc::clone(&shared_clock));
+        for sale in catalog.sales().iter() {
+            open_stock(&client, sale).await;
+        }
         let gate = match wrap {
             Some(wrap) => GateClient::new(wrap(gate_router), signer, Arc::clone(&shared_clock)),
             None => GateClient::in_process(gate_router, signer, Arc::clone(&shared_clock)),

@@ -72,14 +72,13 @@ pub struct Controls {
     /// What shoppers are told, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When the gate put the stock on sale. It happens once: a store that has no stock of a sale which says it was
-    /// opened has lost its data, and must never be given a fresh full stock.
+    /// When the gate first had the stock. A store that has none of a sale which says so has lost its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stock_opened_at: Option<Timestamp>,
     /// The changes of the stock that the definition's items include, so that none counts twice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stock_changes: Vec<Uuid>,
-    /// How often the stock was rebuilt, as the gate counts it; 0 before the first time.
+    /// How often the stock was put there, as the gate counts it; 0 before the first time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stock_generation: u64,
     /// The public value the operator gave to the draw, after its pools were frozen. Given once.

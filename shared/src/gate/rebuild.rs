@@ -8,7 +8,7 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{GateClient, GateError, Hold};
+use super::{GateClient, GateError, Hold, ledger::Ledger};
 use crate::{
     clock::Timestamp,
     ids::{AccountHash, ItemId, SaleId},
@@ -43,7 +43,7 @@ pub enum FreezeAnswer {
 pub struct Freeze {
     /// Names it.
     pub id: Uuid,
-    /// How often the stock was put there, by prepare (1) and by rebuilding.
+    /// How often the stock was put there, the first time included: 0 for a new sale.
     pub generation: u64,
 }
 
@@ -145,6 +145,23 @@ pub struct ConcludeRequest {
     pub returned: u64,
     /// The latest moment any hold knows of: the sale's time does not go back behind it.
     pub clock: Timestamp,
+}
+
+impl ConcludeRequest {
+    /// Concludes the upload `token` of `holds` holds and of what was counted from them.
+    #[must_use]
+    pub fn of(freeze: Freeze, token: Uuid, holds: usize, ledger: &Ledger) -> Self {
+        Self {
+            freeze,
+            token,
+            items: ledger.items.clone(),
+            holds: holds as u64,
+            due: ledger.due,
+            accounts: ledger.accounts.len() as u64,
+            returned: ledger.returned.len() as u64,
+            clock: ledger.clock,
+        }
+    }
 }
 
 /// How a conclusion ended.

@@ -19,10 +19,16 @@ use std::{
 };
 
 use lockgate_shared::{
-    gate::{ClaimAnswer, ClaimRequest},
+    gate::{ClaimAnswer, ClaimRequest, ConcludeRequest, FreezeAnswer, ledger::Ledger},
     ids::{AccountHash, ItemId, SaleId},
+    store::StoreError,
 };
-use lockgate_stock_gate::{Store, stock::Limits, store::Claim};
+use lockgate_stock_gate::{
+    Store,
+    stock::Limits,
+    store::{Claim, FreezeOrder},
+};
+use uuid::Uuid;
 
 /// Units of the one item: more than any run can take.
 const STOCK: u32 = 100_000_000;
@@ -52,6 +58,16 @@ fn sale() -> SaleId {
 
 fn item() -> ItemId {
     "phone".parse().unwrap()
+}
+
+/// Puts the stock there that the claims are made of.
+async fn open_stock(store: &dyn Store) -> Result<(), StoreError> {
+    let order = FreezeOrder { id: Uuid::nil(), if_generation: None, at_least: 0, why: "a benchmark".into() };
+    let FreezeAnswer::Frozen(freeze) = store.freeze(&sale(), &order).await? else {
+        return Ok(());
+    };
+    let ledger = Ledger::of([], &[(item(), STOCK)]);
+    store.conclude(&sale(), &ConcludeRequest::of(freeze, Uuid::nil(), 0, &ledger)).await.map(drop)
 }
 
 /// The claim number `n`, by an account of its own.

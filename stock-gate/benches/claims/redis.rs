@@ -7,7 +7,7 @@ use lockgate_shared::{store::redis::RedisLink, testing::PrivateRedis};
 use lockgate_stock_gate::{RedisSettings, RedisStore, Store, store::redis::claim_script};
 use redis::cmd;
 
-use super::{STOCK, claim, claims_per_second, item, median, round_time, rounds, sale, tell};
+use super::{STOCK, claim, claims_per_second, median, open_stock, round_time, rounds, tell};
 
 const KEYS: [&str; 7] = ["stock", "holds", "due", "accounts", "events", "returned", "abandoned"];
 
@@ -15,7 +15,7 @@ async fn prepared(url: &str, settings: RedisSettings) -> (Arc<dyn Store>, RedisL
     let link = RedisLink::connect(url, "b:").await.unwrap();
     link.command::<()>("bench", &cmd("FLUSHALL")).await.unwrap();
     let store = RedisStore::with(link.clone(), settings);
-    while store.prepare(&sale(), &[(item(), STOCK)]).await.is_err() {
+    while open_stock(&store).await.is_err() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     (Arc::new(store), link)

@@ -9,7 +9,7 @@ use lockgate_shared::{
 use lockgate_stock_gate::{STOCK_SQLITE, SqliteStore, Store};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{STOCK, claim, claims_per_second, item, round_time, rounds, sale, tell};
+use super::{claim, claims_per_second, open_stock, round_time, rounds, tell};
 
 fn open(path: &Path) -> Sqlite {
     Sqlite::open(path, &[("events", EVENTS_SQLITE), ("stock", STOCK_SQLITE)]).unwrap()
@@ -17,7 +17,7 @@ fn open(path: &Path) -> Sqlite {
 
 async fn prepared(path: &Path) -> Arc<dyn Store> {
     let store = SqliteStore::new(open(path), Arc::new(SystemClock));
-    store.prepare(&sale(), &[(item(), STOCK)]).await.unwrap();
+    open_stock(&store).await.unwrap();
     Arc::new(store)
 }
 

@@ -48,31 +48,46 @@ impl App {
         Err(Problem::unavailable(FROZEN_CODE, detail).with("generation", generation).caused_by(&error))
     }
 
-    /// Closes a sale until its stock is rebuilt.
+    /// Closes a sale until its stock is rebuilt. A new sale begins so: its stock is put there by its first rebuilding,
+    /// once the orders were read.
     ///
     /// # Errors
-    /// 404 `no_such_sale`, 503 when the store broke or the sale has no stock yet.
+    /// 404 `no_such_sale`, 503 when the store broke.
     pub async fn freeze(&self, sale: &SaleId, request: &FreezeRequest) -> Result<FreezeAnswer, Problem> {
         let found = self.sale(sale)?;
-        if found.controls.stock_opened_at.is_none() {
-            let detail = "The stock of this sale is being put on sale; there is nothing to rebuild yet.";
-            return Err(Problem::unavailable("stock_unavailable", detail).retry_after(1));
-        }
+        let is_new = found.controls.stock_opened_at.is_none();
         let order = FreezeOrder {
             id: Uuid::new_v8(rand::rng().random()),
             if_generation: request.if_generation,
-            at_least: found.controls.stock_generation.max(1),
+            at_least: if is_new { 0 } else { found.controls.stock_generation.max(1) },
             why: request.why.chars().take(WHY_CHARS_MAX).collect(),
         };
         let answer = self.store.freeze(sale, &order).await.map_err(unavailable)?;
-        if let FreezeAnswer::Frozen(freeze) = &answer
-            && freeze.id == order.id
-        {
-            metrics::counter!("lockgate_stock_freezes_total").increment(1);
-            tracing::error!(%sale, generation = freeze.generation, why = request.why,
-                "the sale is frozen: nothing is sold until its stock is rebuilt");
+        match &answer {
+            // Its stock is there, and only the catalog did not say so.
+            FreezeAnswer::Rebuilt { generation } if is_new => self.note_generation(sale, *generation).await,
+            FreezeAnswer::Frozen(freeze) if freeze.id == order.id && !is_new => {
+                metrics::counter!("lockgate_stock_freezes_total").increment(1);
+                tracing::error!(%sale, generation = freeze.generation, why = request.why,
+                    "the sale is frozen: nothing is sold until its stock is rebuilt");
+            }
+            FreezeAnswer::Frozen(_) | FreezeAnswer::Rebuilt { .. } => {}
         }
         Ok(answer)
+    }
+
+    /// Says in the catalog that the sale's stock is there. The freeze's own id already keeps an old rebuild out; this
+    /// keeps the number rising for those who read it.
+    async fn note_generation(&self, sale: &SaleId, generation: u64) {
+        let now = self.clock.now();
+        let noted = self.catalog.change(sale, |sale| {
+            sale.controls.stock_opened_at.get_or_insert(now);
+            let known = sale.controls.stock_generation;
+            sale.controls.stock_generation = known.max(generation);
+        });
+        if let Err(error) = noted.await {
+            tracing::warn!(%sale, %error, "the catalog did not note the stock's generation");
+        }
     }
 
     /// A page of the holds that the store has, in whatever state it is.
@@ -119,16 +134,13 @@ impl App {
         check(&found, request)?;
         let answer = self.store.conclude(sale, request).await.map_err(unavailable)?;
         if let ConcludeAnswer::Reopened { generation } = answer {
-            metrics::counter!("lockgate_stock_rebuilds_total").increment(1);
-            tracing::warn!(%sale, generation, "the stock of the sale is rebuilt; it is open again");
-            let noted = self.catalog.change(sale, |sale| {
-                let known = sale.controls.stock_generation;
-                sale.controls.stock_generation = known.max(generation);
-            });
-            // The freeze's own id already keeps an old rebuild out; this keeps the number rising for those who read it.
-            if let Err(error) = noted.await {
-                tracing::warn!(%sale, %error, "the catalog did not note the stock's generation");
+            if generation == 1 {
+                tracing::info!(%sale, "the stock of the sale is there");
+            } else {
+                metrics::counter!("lockgate_stock_rebuilds_total").increment(1);
+                tracing::warn!(%sale, generation, "the stock of the sale is rebuilt; it is open again");
             }
+            self.note_generation(sale, generation).await;
         }
         Ok(answer)
     }

@@ -26,7 +26,7 @@ use crate::{
 
 async fn open() -> Gate {
     let gate = Gate::over(Arc::new(ModelStore::new(Arc::new(just_opened())))).await;
-    gate.app.prepare(&gate.catalog.sale(&gate.sale).unwrap()).await.unwrap();
+    gate.open().await;
     gate
 }
 
@@ -264,7 +264,7 @@ async fn h7_a_store_that_broke_is_503_and_says_whether_the_call_may_have_run() {
         "no stock yet"
     );
     assert!(!problem.to_string().contains("t:{"), "keys and the store's words stay inside: {problem}");
-    gate.app.prepare(&gate.catalog.sale(&gate.sale).unwrap()).await.unwrap();
+    gate.open().await;
     assert!(gate.app.ready().await.is_ok());
     let (_, link) = bench.redis.as_ref().unwrap();
     let mut pause = redis::cmd("CLIENT");

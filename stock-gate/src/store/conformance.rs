@@ -2,22 +2,24 @@
 
 use lockgate_shared::{
     events::{Abandoned, EventKind},
-    gate::{ClaimAnswer, CommitAnswer, ForfeitAnswer, Hold, HoldState, ItemStock, ReleaseAnswer},
+    gate::{
+        ClaimAnswer, CommitAnswer, ForfeitAnswer, FreezeAnswer, Hold, HoldState, ItemStock, ReleaseAnswer,
+    },
     ids::SaleId,
     store::{Effect, StoreError},
 };
 
 use super::{
-    Claim, Prepared,
+    Claim, FreezeOrder,
     testbed::{
-        Bench, account, check_invariant, claim, claim_id, conformance, held, item, sale, stamp, take,
-        token_id,
+        Bench, account, check_invariant, claim, claim_id, conformance, freeze_order, held, item, open, sale,
+        stamp, take, token_id,
     },
 };
 use crate::hold::Refusal;
 
 conformance! {
-    stock_is_prepared_once
+    a_new_sale_gets_its_stock_once
     h7_without_stock_every_verb_is_an_error_and_never_sold_out
     a_claim_takes_the_lowest_free_units_and_says_when_it_falls_due
     h2_a_repeated_claim_finds_its_hold_whatever_became_of_it
@@ -40,7 +42,7 @@ conformance! {
 async fn prepared(bench: &Bench, stock: u32) -> SaleId {
     let sale = sale("demo");
     let items = [(item("phone"), stock), (item("case"), 5)];
-    assert_eq!(bench.store.prepare(&sale, &items).await.unwrap(), Prepared::Fresh);
+    open(&*bench.store, &sale, &items).await;
     sale
 }
 
@@ -52,11 +54,11 @@ async fn phone(bench: &Bench, sale: &SaleId) -> ItemStock {
     bench.store.stock(sale, None).await.unwrap().items.swap_remove(0)
 }
 
-async fn stock_is_prepared_once(bench: &Bench) {
+async fn a_new_sale_gets_its_stock_once(bench: &Bench) {
     let sale = prepared(bench, 3).await;
     take(bench, &sale, &claim(1)).await;
-    let again = bench.store.prepare(&sale, &[(item("phone"), 100)]).await.unwrap();
-    assert_eq!(again, Prepared::Already);
+    let new = FreezeOrder { if_generation: Some(0), ..freeze_order(1) };
+    assert_eq!(bench.store.freeze(&sale, &new).await.unwrap(), FreezeAnswer::Rebuilt { generation: 1 });
     let snapshot = bench.store.stock(&sale, Some(10)).await.unwrap();
     assert_eq!(snapshot.items[0], counts(2, 1, 0));
     assert_eq!(snapshot.items[1].item, item("case"), "items stay in the order of the sale file");
@@ -324,7 +326,7 @@ async fn memos_come_back_as_they_were(bench: &Bench) {
 async fn sales_do_not_touch_each_other(bench: &Bench) {
     let one = prepared(bench, 1).await;
     let other = sale("demo-2");
-    bench.store.prepare(&other, &[(item("phone"), 1)]).await.unwrap();
+    open(&*bench.store, &other, &[(item("phone"), 1)]).await;
     assert_eq!(take(bench, &one, &claim(1)).await.units, [1]);
     let answer = bench.store.claim(&other, &claim(1)).await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Held { replayed: false, .. }));
@@ -340,7 +342,7 @@ async fn any_size_of_claim_and_sale_fits(bench: &Bench) {
     let sale = sale("large");
     let items: Vec<_> =
         (0..ITEMS_MAX).map(|n| (item(&format!("{n}-{}", "i".repeat(60))), STOCK_MAX)).collect();
-    bench.store.prepare(&sale, &items).await.unwrap();
+    open(&*bench.store, &sale, &items).await;
     let mut large = claim(1);
     (large.request.quantity, large.request.item) = (QUANTITY_MAX, items[ITEMS_MAX - 1].0.clone());
     (large.request.memo, large.hold_seconds) = ("m".repeat(crate::app::MEMO_BYTES_MAX), 0);
@@ -454,7 +456,7 @@ async fn an_admission_given_up_claims_nothing_new(bench: &Bench) {
     assert_eq!(store.release(&sale, claim_id(2)).await.unwrap(), ReleaseAnswer::Released);
     assert_eq!(ask(&by(3, 1)).await, ClaimAnswer::Forfeited);
     let other = super::testbed::sale("other");
-    store.prepare(&other, &[(item("phone"), 1)]).await.unwrap();
+    open(&**store, &other, &[(item("phone"), 1)]).await;
     assert!(
         matches!(store.claim(&other, &by(3, 1)).await.unwrap(), ClaimAnswer::Held { .. }),
         "another sale"

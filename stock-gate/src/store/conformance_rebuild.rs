@@ -11,7 +11,7 @@ use super::{
     Claim, FreezeOrder,
     testbed::{
         Bench, account, all_holds, check_invariant, claim, claim_id, conformance, freeze, freeze_order, held,
-        item, rebuild, rebuilt, sale, stamp, take, token_id,
+        item, open, rebuild, rebuilt, sale, stamp, take, token_id,
     },
 };
 
@@ -32,7 +32,7 @@ fn items(stock: u32) -> [(ItemId, u32); 2] {
 /// Six phones: 1 is sold, 2 came back, 3 is expiring, 4 and 5 are held.
 async fn running(bench: &Bench) -> SaleId {
     let (store, sale) = (&bench.store, sale("demo"));
-    store.prepare(&sale, &items(6)).await.unwrap();
+    open(&**store, &sale, &items(6)).await;
     for n in 1..=4 {
         take(bench, &sale, &Claim { hold_seconds: if n == 3 { 0 } else { 3_600 }, ..claim(n) }).await;
     }
@@ -61,7 +61,6 @@ async fn a_frozen_sale_does_nothing_until_it_is_rebuilt(bench: &Bench) {
         store.forfeit(&sale, &token_id(9)).await.map(drop),
         store.hold(&sale, claim_id(1)).await.map(drop),
         store.stock(&sale, None).await.map(drop),
-        store.prepare(&sale, &items(6)).await.map(drop),
     ];
     for answer in untouched {
         assert_eq!(answer.unwrap_err().effect, Effect::None);

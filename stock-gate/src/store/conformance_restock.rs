@@ -9,7 +9,7 @@ use lockgate_shared::{
 use uuid::Uuid;
 
 use super::testbed::{
-    Bench, account, check_invariant, claim, claim_id, conformance, item, sale, stamp, take,
+    Bench, account, check_invariant, claim, claim_id, conformance, item, open, sale, stamp, take,
 };
 
 conformance! {
@@ -38,7 +38,7 @@ fn changed(counts: ItemStock) -> RestockAnswer {
 
 async fn prepared(bench: &Bench, stock: u32) -> SaleId {
     let sale = sale("demo");
-    bench.store.prepare(&sale, &[(item("phone"), stock), (item("case"), 5)]).await.unwrap();
+    open(&*bench.store, &sale, &[(item("phone"), stock), (item("case"), 5)]).await;
     sale
 }
 

@@ -6,13 +6,13 @@ use futures::future::join_all;
 use lockgate_shared::gate::{ClaimAnswer, ReleaseAnswer};
 
 use super::{
-    Claim, Prepared,
-    testbed::{Bench, check_invariant, claim, claim_id, held, item, sale},
+    Claim,
+    testbed::{Bench, check_invariant, claim, claim_id, held, item, open, sale},
 };
 
 async fn five_hundred_accounts_for_fifty_units(bench: Bench) {
     let (store, sale) = (&bench.store, sale("rush"));
-    assert_eq!(store.prepare(&sale, &[(item("phone"), 50)]).await.unwrap(), Prepared::Fresh);
+    open(&**store, &sale, &[(item("phone"), 50)]).await;
     // Everybody asks twice at the same moment with the same claim id, as impatient clients do.
     let ask = |n: u32| {
         let (store, sale) = (Arc::clone(store), sale.clone());
@@ -52,7 +52,7 @@ async fn five_hundred_accounts_for_fifty_units(bench: Bench) {
 
 async fn h3_units_of_unpaid_holds_go_to_others(bench: &Bench) {
     let (store, sale) = (&bench.store, sale("second"));
-    store.prepare(&sale, &[(item("phone"), 20)]).await.unwrap();
+    open(&**store, &sale, &[(item("phone"), 20)]).await;
     for n in 1..=20 {
         let due = Claim { hold_seconds: 0, ..claim(n) };
         store.claim(&sale, &due).await.unwrap();
@@ -76,7 +76,7 @@ async fn h3_units_of_unpaid_holds_go_to_others(bench: &Bench) {
 
 async fn commits_releases_and_sweeps_race(bench: Bench) {
     let (store, sale) = (&bench.store, sale("race"));
-    store.prepare(&sale, &[(item("phone"), 30)]).await.unwrap();
+    open(&**store, &sale, &[(item("phone"), 30)]).await;
     let live = |n: u32| {
         let (store, sale) = (Arc::clone(store), sale.clone());
         tokio::spawn(async move {

@@ -40,22 +40,9 @@ pub struct Claim {
     pub refusal: Option<Refusal>,
 }
 
-/// What preparing found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prepared {
-    /// There was nothing; the stock stands there now.
-    Fresh,
-    /// The stock was there already and is untouched.
-    Already,
-}
-
 /// The gate's store.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Puts a sale's stock there, once: item by item, in the order of the sale file. Never over anything that is
-    /// left of an earlier stock.
-    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError>;
-
     /// Takes units, all or none. In this order: a frozen sale is an error; a claim made before gets its hold as it is now; a sale without
     /// stock is an error; then the claim's refusal, whether its admission was given up, the item, sold out, the sale-wide limit, what the account has abandoned
     /// under this admission, the account's limit, its limit on live holds.
@@ -87,7 +74,7 @@ pub trait Store: Send + Sync {
     /// How often the sale's stock was put there, in whatever state the sale is; `None` where nothing says so.
     async fn generation(&self, sale: &SaleId) -> Result<Option<u64>, StoreError>;
 
-    /// Closes a sale until its stock is rebuilt, whatever is left of it: every other verb but those of rebuilding is an
+    /// Closes a sale until its stock is rebuilt, whatever is left of it, and if there never was any: every other verb but those of rebuilding is an
     /// error from then on. A freeze that stands is answered instead of a new one.
     async fn freeze(&self, sale: &SaleId, order: &FreezeOrder) -> Result<FreezeAnswer, StoreError>;
 

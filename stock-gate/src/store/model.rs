@@ -24,7 +24,7 @@ use lockgate_shared::{
 use uuid::Uuid;
 
 pub use self::inside::Copied;
-use super::{Claim, FreezeOrder, Prepared, Store, Suspicion};
+use super::{Claim, FreezeOrder, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
     stock::{self, Counts, Restock, Standing},
@@ -288,22 +288,6 @@ impl Sale {
 
 #[async_trait]
 impl Store for ModelStore {
-    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
-        let mut sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = sales.get(sale) {
-            let why = || Suspicion::frozen(sale).at("prepare");
-            return found.frozen.map_or(Ok(Prepared::Already), |_| Err(why()));
-        }
-        let shelf = |stock| Shelf { counts: Counts::fresh(stock), returned: BTreeSet::new() };
-        let fresh = Sale {
-            items: items.iter().map(|(item, stock)| (item.clone(), shelf(*stock))).collect(),
-            generation: 1,
-            ..Sale::default()
-        };
-        sales.insert(sale.clone(), fresh);
-        Ok(Prepared::Fresh)
-    }
-
     async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
         self.with("claim", sale, |sale| sale.claim(claim, self.clock.now()))
     }

@@ -17,7 +17,7 @@ use proptest::{
 use uuid::Uuid;
 
 use super::{
-    Claim, Prepared,
+    Claim,
     testbed::{
         Bench, account, check_invariant, claim, claim_id, freeze_order, item, rebuild, sale, token_id,
     },
@@ -29,7 +29,6 @@ const CLAIMS: u32 = 14;
 
 #[derive(Clone, Debug)]
 enum Command {
-    Prepare,
     Claim {
         id: u32,
         account: u32,
@@ -64,7 +63,6 @@ struct Case {
 
 #[derive(Debug, PartialEq)]
 enum Answer {
-    Prepared(Prepared),
     Claim(ClaimAnswer),
     Commit(CommitAnswer),
     Release(ReleaseAnswer),
@@ -101,12 +99,11 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         2 => Just(Command::Rebuild),
         1 => id.prop_map(Command::Hold),
         1 => Just(Command::Stock),
-        1 => Just(Command::Prepare),
     ];
     // Now and then something is asked before the stock is there.
     (prop::collection::vec(command, 1..45), prop_oneof![4 => Just(0_usize), 1 => Just(2)]).prop_map(
-        |(mut commands, prepare_at)| {
-            commands.insert(prepare_at.min(commands.len()), Command::Prepare);
+        |(mut commands, open_at)| {
+            commands.insert(open_at.min(commands.len()), Command::Rebuild);
             commands
         },
     )
@@ -131,10 +128,6 @@ fn cases() -> impl Strategy<Value = Case> {
 async fn run(bench: &Bench, sale: &SaleId, case: &Case, command: &Command) -> Result<Answer, Effect> {
     let store = &bench.store;
     let answer = match command {
-        Command::Prepare => {
-            let items = [(item("phone"), case.stock[0]), (item("case"), case.stock[1])];
-            store.prepare(sale, &items).await.map(Answer::Prepared)
-        }
         Command::Claim {
             id,
             account: n,
@@ -200,14 +193,14 @@ async fn history(bench: &Bench, sale: &SaleId) -> Vec<Event> {
 }
 
 async fn compare(model: &Bench, others: &[&Bench], sale: &SaleId, case: &Case) {
-    let mut is_prepared = false;
+    let mut is_open = false;
     for (step, command) in case.commands.iter().enumerate() {
         let expected = run(model, sale, case, command).await;
-        is_prepared |= matches!(command, Command::Prepare);
+        is_open |= matches!(command, Command::Rebuild);
         for other in others {
             let found = run(other, sale, case, command).await;
             assert_eq!(found, expected, "step {step}, {command:?}");
-            if is_prepared && model.store.stock(sale, None).await.is_ok() {
+            if is_open && model.store.stock(sale, None).await.is_ok() {
                 check_invariant(&*other.store, sale, (0..CLAIMS).map(claim_id)).await;
             }
         }

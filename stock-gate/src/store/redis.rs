@@ -25,7 +25,7 @@ use lockgate_shared::{
 };
 use redis::{Script, ToRedisArgs};
 
-use super::{Claim, FreezeOrder, Prepared, Store, Suspicion};
+use super::{Claim, FreezeOrder, Store, Suspicion};
 use crate::stock;
 
 macro_rules! script {
@@ -48,7 +48,6 @@ fn guarded(script: &str) -> String {
 
 mod rebuild;
 
-script!(PREPARE, "redis/prepare.lua");
 script!(CLAIM, guarded "redis/claim.lua");
 script!(COMMIT, guarded "redis/commit.lua");
 script!(RELEASE, guarded "redis/release.lua");
@@ -119,7 +118,7 @@ impl RedisStore {
     #[must_use]
     pub fn with(link: RedisLink, settings: RedisSettings) -> Self {
         let RedisSettings { replicas_required, restart_freezes } = settings;
-        let mut scripts = vec![&*PREPARE, &*CLAIM, &*COMMIT, &*RELEASE, &*EXPIRE, &*FORFEIT, &*RESTOCK];
+        let mut scripts = vec![&*CLAIM, &*COMMIT, &*RELEASE, &*EXPIRE, &*FORFEIT, &*RESTOCK];
         scripts.extend(rebuild::writing());
         let pinned = PinnedSettings { scripts, replicas_required, tells_identity: restart_freezes };
         Self { pinned: Pinned::new(&link, pinned), link, replicas_required }
@@ -186,8 +185,7 @@ fn sound(verb: &'static str, answer: Vec<String>) -> Result<Vec<String>, StoreEr
     }
 }
 
-const PROMISES: [&str; 9] =
-    ["held", "committed", "released", "forfeited", "fresh", "already", "expired", "changed", "reopened"];
+const PROMISES: [&str; 7] = ["held", "committed", "released", "forfeited", "expired", "changed", "reopened"];
 
 /// Whether somebody will rely on what an answer says about a hold or an admission. A refusal promises nothing.
 fn is_promise(words: &[String]) -> bool {
@@ -200,17 +198,6 @@ fn is_promise(words: &[String]) -> bool {
 
 #[async_trait]
 impl Store for RedisStore {
-    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
-        let args: Vec<String> =
-            items.iter().flat_map(|(item, stock)| [item.to_string(), stock.to_string()]).collect();
-        let answer = self.write("prepare", &PREPARE, sale, args).await?;
-        match words(&answer).as_slice() {
-            ["fresh"] => Ok(Prepared::Fresh),
-            ["already"] => Ok(Prepared::Already),
-            _ => Err(odd("prepare", &answer)),
-        }
-    }
-
     async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
         let request = &claim.request;
         let args = [

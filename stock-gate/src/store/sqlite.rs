@@ -17,14 +17,14 @@ use lockgate_shared::{
         HoldState, HoldsPage, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer, StageRequest,
         StockSnapshot,
     },
-    ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
+    ids::{AccountHash, ClaimId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
     store::{StoreError, migrations::Migration, sqlite::Sqlite},
 };
 use rusqlite::{Connection, params};
 
 use self::rows::*;
-use super::{Claim, FreezeOrder, Prepared, Store, Suspicion};
+use super::{Claim, FreezeOrder, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
     stock,
@@ -112,11 +112,6 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn prepare(&self, sale: &SaleId, items: &[(ItemId, u32)]) -> Result<Prepared, StoreError> {
-        let items = items.to_vec();
-        self.write("prepare", sale, move |db, sale| prepare(db, sale, &items)).await
-    }
-
     async fn claim(&self, sale: &SaleId, claim: &Claim) -> Result<ClaimAnswer, StoreError> {
         let (claim, now) = (claim.clone(), self.clock.now());
         self.write("claim", sale, move |db, sale| self::claim(db, sale, &claim, now)).await
@@ -185,25 +180,6 @@ impl Store for SqliteStore {
         let probe = |db: &Connection| db.query_row("SELECT count(*) FROM stock_sales", [], |_| Ok(()));
         self.db.read("ready", probe).await
     }
-}
-
-fn prepare(db: &Connection, sale: &SaleId, items: &[(ItemId, u32)]) -> Answer<Prepared> {
-    if rebuild::generation(db, sale)?.is_some() {
-        return Ok(clock(db, sale)?.map(|_| Prepared::Already));
-    }
-    let remains = "SELECT EXISTS (SELECT 1 FROM stock_holds WHERE sale = ?1)";
-    if db.query_row(remains, [sale.as_str()], |row| row.get(0))? {
-        return Ok(Err(Suspicion(format!("'{sale}' has no stock, yet holds are there"))));
-    }
-    db.execute("INSERT INTO stock_sales (sale, clock) VALUES (?1, 0)", [sale.as_str()])?;
-    for (place, (item, stock)) in items.iter().enumerate() {
-        let place = i64::try_from(place).unwrap_or(i64::MAX);
-        db.execute(
-            "INSERT INTO stock_items VALUES (?1, ?2, ?3, ?4, ?4, 0, 0, 1, ?4)",
-            params![sale.as_str(), item.as_str(), place, stock],
-        )?;
-    }
-    Ok(Ok(Prepared::Fresh))
 }
 
 fn claim(db: &Connection, sale: &SaleId, claim: &Claim, now: Timestamp) -> Answer<ClaimAnswer> {

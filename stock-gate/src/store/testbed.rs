@@ -257,16 +257,7 @@ pub(crate) fn rebuilt(
     };
     let mut pages: Vec<StageRequest> = holds.chunks(4).map(page).collect();
     pages.push(page(&[]));
-    let conclusion = ConcludeRequest {
-        freeze,
-        token,
-        holds: holds.len() as u64,
-        due: ledger.due,
-        accounts: ledger.accounts.len() as u64,
-        returned: ledger.returned.len() as u64,
-        clock: ledger.clock,
-        items: ledger.items,
-    };
+    let conclusion = ConcludeRequest::of(freeze, token, holds.len(), &ledger);
     (pages, conclusion)
 }
 
@@ -278,6 +269,11 @@ pub(crate) async fn rebuild(store: &dyn Store, sale: &SaleId, items: &[(ItemId, 
         assert_eq!(store.stage(sale, page).await.unwrap(), StageAnswer::Staged);
     }
     store.conclude(sale, &conclusion).await.unwrap()
+}
+
+/// Puts a new sale's stock there.
+pub(crate) async fn open(store: &dyn Store, sale: &SaleId, items: &[(ItemId, u32)]) {
+    assert_eq!(rebuild(store, sale, items).await, ConcludeAnswer::Reopened { generation: 1 });
 }
 
 /// The invariant, from what the store says of its counts and of the holds of these claims (which must be all).

@@ -12,8 +12,8 @@ use lockgate_shared::{
 use redis::cmd;
 
 use crate::store::{
-    Claim, Prepared,
-    testbed::{Bench, check_invariant, claim, claim_id, item, sale, take, token_id},
+    Claim,
+    testbed::{Bench, check_invariant, claim, claim_id, item, open, sale, take, token_id},
 };
 
 const KEYS: [&str; 6] = ["stock", "holds", "due", "accounts", "events", "returned"];
@@ -47,7 +47,7 @@ async fn everything(bench: &Bench) -> BTreeMap<String, Vec<u8>> {
 /// A sale of four phones: unit 1 came back, unit 2 is held and due (claim 2), unit 3 is held (claim 3).
 async fn running(bench: &Bench) -> SaleId {
     let sale = sale("demo");
-    bench.store.prepare(&sale, &[(item("phone"), 4)]).await.unwrap();
+    open(&*bench.store, &sale, &[(item("phone"), 4)]).await;
     for n in 1..=3 {
         let due = Claim { hold_seconds: if n == 3 { 3_600 } else { 0 }, ..claim(n) };
         take(bench, &sale, &due).await;
@@ -175,8 +175,6 @@ async fn h7_a_sale_that_lost_any_of_its_keys_is_closed_and_not_sold_out() {
         let answer = bench.store.claim(&sale, &claim(9)).await;
         assert_eq!(answer.unwrap_err().effect, Effect::None, "{lost}");
         if lost == "stock" {
-            let fresh = bench.store.prepare(&sale, &[(item("phone"), 4)]).await;
-            assert_eq!(fresh.unwrap_err().effect, Effect::None, "never a fresh stock beside old holds");
             assert!(bench.store.stock(&sale, None).await.is_err());
         }
         if lost == "holds" {
@@ -316,7 +314,7 @@ async fn h9_a_claim_that_timed_out_and_ran_counts_once() {
 async fn h2_a_claim_is_exactly_one_script_call() {
     let bench = Bench::redis().await;
     let sale = sale("demo");
-    bench.store.prepare(&sale, &[(item("phone"), 20)]).await.unwrap();
+    open(&*bench.store, &sale, &[(item("phone"), 20)]).await;
     take(&bench, &sale, &claim(1)).await;
     say(&bench, &["CONFIG", "RESETSTAT"]).await;
     for n in 2..=41 {
@@ -335,9 +333,7 @@ async fn the_event_stream_may_be_there_before_the_stock() {
     let bench = Bench::redis().await;
     let sale = sale("demo");
     assert!(bench.events(&sale).await.is_empty(), "a reader makes its group");
-    let prepared = bench.store.prepare(&sale, &[(item("phone"), 2)]).await.unwrap();
-    assert_eq!(prepared, Prepared::Fresh);
-    say(&bench, &["DEL", &key("stock")]).await;
-    say(&bench, &["XADD", &key("events"), "*", "kind", "claimed"]).await;
-    assert!(bench.store.prepare(&sale, &[(item("phone"), 2)]).await.is_err());
+    open(&*bench.store, &sale, &[(item("phone"), 2)]).await;
+    take(&bench, &sale, &claim(1)).await;
+    assert_eq!(bench.events(&sale).await.len(), 1);
 }

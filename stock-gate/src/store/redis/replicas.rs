@@ -16,7 +16,7 @@ use lockgate_shared::{
 use super::{RedisSettings, servers::proxy};
 use crate::store::{
     Claim,
-    testbed::{Bench, check_invariant, claim, claim_id, item, sale, take, token_id},
+    testbed::{Bench, check_invariant, claim, claim_id, freeze_order, item, open, sale, take, token_id},
 };
 
 const ONE_REPLICA: RedisSettings = RedisSettings { replicas_required: 1, restart_freezes: false };
@@ -37,9 +37,10 @@ async fn replica_of(master: &PrivateRedis) -> PrivateRedis {
 async fn prepared(bench: &Bench, stock: u32) -> SaleId {
     let sale = sale("demo");
     eventually("the replica is connected", 20, async || {
-        bench.store.prepare(&sale, &[(item("phone"), stock)]).await.is_ok()
+        bench.store.freeze(&sale, &freeze_order(77)).await.is_ok()
     })
     .await;
+    open(&*bench.store, &sale, &[(item("phone"), stock)]).await;
     sale
 }
 

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::RedisSettings;
 use crate::store::{
     Claim,
-    testbed::{Bench, check_invariant, claim, claim_id, item, sale, take, token_id},
+    testbed::{Bench, check_invariant, claim, claim_id, item, open, sale, take, token_id},
 };
 
 const FREEZES: RedisSettings = RedisSettings { replicas_required: 0, restart_freezes: true };
@@ -35,7 +35,7 @@ async fn stock_field(link: &RedisLink, name: &str) -> Option<String> {
 
 async fn prepared(bench: &Bench) -> SaleId {
     let sale = sale("demo");
-    bench.store.prepare(&sale, &[(item("phone"), 9)]).await.unwrap();
+    open(&*bench.store, &sale, &[(item("phone"), 9)]).await;
     sale
 }
 
@@ -79,8 +79,7 @@ async fn h7_a_restarted_server_is_another_one_and_nothing_is_written() {
     }
     assert_eq!(say(&link, ["DUMP", "t:{demo}:stock"]).await, before);
     // A rebuild writes the identity of the server that it ran on; here the old one's comes back instead.
-    let new = bench.store.prepare(&crate::store::testbed::sale("other"), &[(item("phone"), 1)]).await;
-    new.unwrap();
+    open(&*bench.store, &crate::store::testbed::sale("other"), &[(item("phone"), 1)]).await;
     let other: String =
         link.command("test", cmd("HGET").arg("t:{other}:stock").arg("identity")).await.unwrap();
     assert_ne!(Some(&other), identity.as_ref());
