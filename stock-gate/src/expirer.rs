@@ -127,8 +127,9 @@ async fn tend(app: &App, sale: &StoredSale) -> Result<(), Trouble> {
             && is_suspicion(error)
         {
             // Whatever is asked of the sale next is told that it is frozen, and has it rebuilt.
-            let generation = app.store.generation(id).await?;
-            let request = FreezeRequest { if_generation: generation, why: error.causes() };
+            // A store that says no generation has none; by the time it is frozen it may have been rebuilt.
+            let generation = app.store.generation(id).await?.unwrap_or(0);
+            let request = FreezeRequest { if_generation: Some(generation), why: error.causes() };
             app.freeze(id, &request).await?;
         }
         let marked = marked?;
