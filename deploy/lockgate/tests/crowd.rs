@@ -14,13 +14,13 @@ use lockgate_crowd::{
 const BURST: u64 = 300;
 
 /// Doors open now, admission in five seconds: first a crowd at the door, then a line that moves.
-fn sale_file(stock: u32) -> String {
+fn sale_file(turn_seconds: u64) -> String {
     let at = |seconds: i64| jiff::Timestamp::from_second(now_seconds() + seconds).unwrap();
     format!(
         "id = \"rush\"\nname = \"Rush\"\ndoors_open_at = {}\nopens_at = {}\ncloses_at = {}\n\
-         queueing_method = \"fifo\"\nlanes = 8\nentry = \"open\"\nper_account_limit = 1\nhold_seconds = 60\n\
-         [admission]\nrate_per_minute = 18000\nburst = {BURST}\nturn_seconds = 60\ntoken_seconds = 600\n\
-         [[items]]\nitem = \"phone\"\nname = \"Phone\"\nstock = {stock}\nprice = 49900\ncurrency = \"EUR\"\n",
+         queueing_method = \"fifo\"\nlanes = 8\nentry = \"open\"\nper_account_limit = 1\nhold_seconds = {turn_seconds}\n\
+         [admission]\nrate_per_minute = 18000\nburst = {BURST}\nturn_seconds = {turn_seconds}\ntoken_seconds = 600\n\
+         [[items]]\nitem = \"phone\"\nname = \"Phone\"\nstock = 100\nprice = 49900\ncurrency = \"EUR\"\n",
         at(-20),
         at(5),
         at(3600),
@@ -29,7 +29,8 @@ fn sale_file(stock: u32) -> String {
 
 async fn visit(stores: Stores, shoppers: u32, buy: bool, follow_public_status: bool) -> Report {
     let folder = Folder::new();
-    let file = folder.write("sale.toml", &sale_file(100));
+    // Units that nobody pays for come back, and go to others, before the sale is sold out.
+    let file = folder.write("sale.toml", &sale_file(if buy { 15 } else { 60 }));
     let data = folder.data();
     let arguments = ["serve", "--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
     let lockgate = Lockgate::start(&arguments, &stores.environment()).await;
@@ -91,7 +92,7 @@ async fn h1_a_crowd_that_buys_pays_for_each_unit_once() {
 /// A lottery whose doors are open and whose draw is far away.
 fn lottery_file(id: &str, difficulty: u64) -> String {
     let proof = format!("[proof_of_work]\ndifficulty = {difficulty}\n");
-    let file = sale_file(100)
+    let file = sale_file(60)
         .replace("id = \"rush\"", &format!("id = \"{id}\""))
         .replace("queueing_method = \"fifo\"", "queueing_method = \"lottery\"");
     let opens_at = jiff::Timestamp::from_second(now_seconds() + 1_800).unwrap();
