@@ -59,6 +59,42 @@ impl PrivateCluster {
         count == self.nodes.len()
     }
 
+    /// Starts a replica of the node that has the slot of `key`, and answers it once it has everything, with that node's
+    /// number.
+    pub async fn replica_for(&self, key: &str) -> (PrivateRedis, usize) {
+        let slot: usize = tell(self.nodes[0].port(), cmd("CLUSTER").arg("KEYSLOT").arg(key)).await.unwrap();
+        let owner = (slot / 5_461).min(2);
+        let bus = free_port().to_string();
+        let arguments =
+            ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", &bus];
+        let replica = PrivateRedis::start_with(&arguments).await;
+        let port = replica.port();
+        let id: String = tell(self.nodes[owner].port(), cmd("CLUSTER").arg("MYID")).await.unwrap();
+        let mut meet = cmd("CLUSTER");
+        meet.arg("MEET").arg("127.0.0.1").arg(port).arg(&bus);
+        tell::<()>(self.nodes[owner].port(), &meet).await.unwrap();
+        eventually("the replica knows its master", 30, async || {
+            tell::<()>(port, cmd("CLUSTER").arg("REPLICATE").arg(&id)).await.is_ok()
+        })
+        .await;
+        eventually("the replica has everything, and every node knows it", 30, async || {
+            let info: String = tell(port, cmd("INFO").arg("replication")).await.unwrap();
+            let mut known = info.contains("master_link_status:up");
+            for node in &self.nodes {
+                let nodes: String = tell(node.port(), cmd("CLUSTER").arg("NODES")).await.unwrap();
+                known &= nodes.lines().any(|line| line.contains(" slave ") && line.contains(&id));
+            }
+            known
+        })
+        .await;
+        (replica, owner)
+    }
+
+    /// Ends a node without warning.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].kill();
+    }
+
     /// Its nodes.
     #[must_use]
     pub fn nodes(&self) -> &[PrivateRedis] {

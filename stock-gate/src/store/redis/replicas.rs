@@ -10,7 +10,7 @@ use lockgate_shared::{
     gate::{ClaimAnswer, CommitAnswer, HoldState, ReleaseAnswer},
     ids::SaleId,
     store::{Effect, StoreError},
-    testing::{PrivateRedis, PrivateSentinels, eventually},
+    testing::{PrivateCluster, PrivateRedis, PrivateSentinels, eventually},
 };
 
 use super::{RedisSettings, servers::proxy};
@@ -189,4 +189,29 @@ async fn h6_what_had_not_reached_the_promoted_replica_was_never_answered() {
     assert_eq!(after.store.stock(&sale, None).await.unwrap().items[0].held, 50, "the promoted one half");
     let counts = settle(&after, &sale, &outcomes).await;
     assert_eq!((counts[0], counts[1] >= 50), (50, true), "{counts:?}");
+}
+
+#[tokio::test]
+async fn h6_a_node_of_a_cluster_dies_and_its_promoted_replica_knows_every_acknowledged_claim() {
+    let mut cluster = PrivateCluster::start().await;
+    let (_replica, owner) = cluster.replica_for("t:{demo}:stock").await;
+    let (bench, _) = Bench::on(&cluster.url(), "t:", ONE_REPLICA).await;
+    let sale = prepared(&bench, 5_000).await;
+    let mut outcomes = Outcomes::new();
+    for batch in 0..4 {
+        if batch == 2 {
+            cluster.nodes()[owner].freeze();
+        }
+        fifty(&bench, &sale, &mut outcomes).await;
+    }
+    cluster.kill(owner);
+    // The node that was killed may be one of the two that the address names.
+    let (after, _) = Bench::on(&cluster.url(), "t:", NONE).await;
+    eventually("the promoted replica takes claims", 30, async || {
+        after.store.claim(&sale, &claim(9_999)).await.is_ok()
+    })
+    .await;
+    outcomes.push((claim(9_999), after.store.claim(&sale, &claim(9_999)).await));
+    let counts = settle(&after, &sale, &outcomes).await;
+    assert!(counts[0] >= 101 && counts[1] >= 1, "{counts:?}");
 }
