@@ -314,6 +314,8 @@ async fn m5_a_reclaim_needs_no_open_sale_and_goes_by_its_limits() {
     let reclaim = async |n: u8| client.reclaim(sale, gate.claim(n).claim).await.unwrap();
     for n in 1..=3 {
         client.claim(sale, &gate.claim(n)).await.unwrap();
+    }
+    for n in 1..=3 {
         client.release(sale, gate.claim(n).claim).await.unwrap();
     }
     gate.catalog.change(sale, |sale| sale.controls.closed = true).await.unwrap();
