@@ -71,31 +71,27 @@ pub(super) async fn anomalies_of_a_sale_come_by_pages(store: &dyn Store) {
     claimed(store, 1, &[4]).await;
     let mut foreign = claim(2, &[4]);
     foreign.sale = "other".parse().unwrap();
-    store.place(&foreign.sale.clone(), &[Intake::Claimed(foreign)], &[], now()).await.unwrap();
-    let many = u8::try_from(ANOMALIES_PAGE_MAX).unwrap() + 2;
-    for n in 0..many {
-        let news = notice(n, Some(1 + n % 2), Outcome::Paid(Money { amount: 1, currency: "EUR".into() }));
+    let elsewhere = foreign.sale.clone();
+    store.place(&elsewhere, &[Intake::Claimed(foreign)], &[], now()).await.unwrap();
+    for n in [1, 2] {
+        let news = notice(n, Some(n), Outcome::Paid(Money { amount: 1, currency: "EUR".into() }));
         store.notify("g", &format!("e{n}"), &news, now()).await.unwrap();
-        let again = notice(n, Some(1), Outcome::Paid(Money { amount: 1, currency: "EUR".into() }));
-        store.notify("g", &format!("again {n}"), &again, now()).await.unwrap();
     }
-    let own = store.anomalies(&sale(), None).await.unwrap();
-    assert_eq!(own.len(), usize::from(many) / 2);
-    assert!(own.is_sorted_by_key(|found| found.number));
-    let first = &own[0];
-    assert_eq!((first.order, first.payment), (order_id(1), Some(payment_id(0))));
-    assert_eq!(
-        (first.kind.as_str(), first.found_at, first.state),
-        ("wrong_amount", now(), OrderState::AwaitingPayment)
-    );
+    // One more than a page, of one kind and of another.
+    let many = u8::try_from(ANOMALIES_PAGE_MAX).unwrap();
+    let batch: Vec<Intake> = (3..3 + many).map(|n| Intake::Claimed(claim(n, &[4]))).collect();
+    place(store, &batch).await;
+    let page = store.anomalies(&sale(), None).await.unwrap();
+    assert_eq!(page.len(), ANOMALIES_PAGE_MAX);
+    assert!(page.is_sorted_by_key(|found| found.number));
+    let first = &page[0];
+    assert_eq!((first.order, first.payment), (order_id(1), Some(payment_id(1))));
+    assert_eq!((first.kind.as_str(), first.found_at), ("wrong_amount", now()));
+    assert_eq!(first.state, OrderState::AwaitingPayment);
     assert!(first.detail.ends_with("the money goes back"), "{}", first.detail);
-    let rest = store.anomalies(&sale(), Some(own[9].number)).await.unwrap();
-    assert_eq!(rest, own[10..]);
-    for n in 0..many {
-        let news = notice(n + 20, Some(1), Outcome::Paid(Money { amount: 2, currency: "EUR".into() }));
-        store.notify("g", &format!("more {n}"), &news, now()).await.unwrap();
-    }
-    let full = store.anomalies(&sale(), None).await.unwrap();
-    assert_eq!(full.len(), ANOMALIES_PAGE_MAX, "bounded");
+    let rest = store.anomalies(&sale(), page.last().map(|found| found.number)).await.unwrap();
+    let kinds: Vec<_> = rest.iter().map(|found| (found.kind.as_str(), found.payment, found.state)).collect();
+    assert_eq!(kinds, [("unit_taken", None, OrderState::Cancelled)]);
     assert!(store.anomalies(&sale(), Some(u64::MAX)).await.unwrap().is_empty());
+    assert_eq!(store.anomalies(&elsewhere, None).await.unwrap().len(), 1, "each sale its own");
 }
