@@ -218,7 +218,16 @@ pub fn is_settled(world: &World) -> bool {
         ended && truth.orders.contains_key(&hold.claim)
     };
     let is_done = |order: &OrderRecord| !order.is_unsettled() && order.state != OrderState::AwaitingPayment;
-    truth.holds.values().all(is_over) && truth.orders.values().all(is_done)
+    // Nobody asks the gateway for money that came late: its message is on the way until it is heard.
+    let is_heard = |entry: &Entry| {
+        let order = entry.opened.as_ref().and_then(|(claim, _)| truth.orders.get(claim));
+        let knows = |order: &OrderRecord| {
+            let mut own = order.payments.iter().filter(|attempt| attempt.id == entry.payment);
+            own.any(|attempt| attempt.state >= PaymentState::Succeeded)
+        };
+        !entry.is_late || order.is_some_and(knows)
+    };
+    truth.holds.values().all(is_over) && truth.orders.values().all(is_done) && truth.book.iter().all(is_heard)
 }
 
 /// What must hold once all is quiet.
