@@ -132,16 +132,11 @@ impl GateStore for GateSeam {
         claim: ClaimId,
         limits: &Limits,
     ) -> Result<ReclaimAnswer, StoreError> {
-        let (sale, limits, planted) = (sale.clone(), *limits, self.planted);
+        let (sale, limits) = (sale.clone(), *limits);
         let answer = self
             .over("reclaim", &self.world.claim(claim), move |world| {
                 let sale = sale.clone();
-                async move {
-                    if planted == Planted::ForgetRefusals {
-                        world.gate.forget_refusals(&sale);
-                    }
-                    world.gate.reclaim(&sale, claim, &limits).await
-                }
+                async move { world.gate.reclaim(&sale, claim, &limits).await }
             })
             .await;
         // As with a claim: what is answered is on every replica.

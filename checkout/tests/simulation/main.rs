@@ -254,11 +254,6 @@ fn a_claim_answered_before_the_commit_is_found() {
 }
 
 #[test]
-fn m5_a_refused_reclaim_that_is_forgotten_is_found() {
-    is_found(Planted::ForgetRefusals, "is sold, its order is");
-}
-
-#[test]
 fn h10_a_store_that_lost_its_last_writes_unnoticed_is_found() {
     is_found(Planted::UnnoticedFailOver, "is not settled");
 }

@@ -36,8 +36,6 @@ pub enum Planted {
     AnswerBeforeCommit,
     /// The gate goes on with a store that lost its last writes.
     UnnoticedFailOver,
-    /// The gate forgets that it refused a reclaim.
-    ForgetRefusals,
 }
 
 impl Planted {

@@ -41,14 +41,6 @@ impl ModelStore {
         sales.get(sale).is_some_and(|sale| sale.frozen.is_some())
     }
 
-    /// Forgets which claims were refused when they were reclaimed.
-    pub fn forget_refusals(&self, sale: &SaleId) {
-        let mut sales = self.sales.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sale) = sales.get_mut(sale) {
-            sale.refused.clear();
-        }
-    }
-
     /// Everything as it is now, for [`ModelStore::set_back`].
     #[must_use]
     pub fn copy(&self) -> Copied {
