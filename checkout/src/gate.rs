@@ -9,7 +9,8 @@ use std::{
 use lockgate_shared::{
     circuit::{Circuit, CircuitSettings},
     gate::{
-        ClaimAnswer, ClaimRequest, CommitAnswer, GateClient, GateError, Hold, ReleaseAnswer, StockSnapshot,
+        ClaimAnswer, ClaimRequest, CommitAnswer, GateClient, GateError, Hold, ReclaimAnswer, ReleaseAnswer,
+        StockSnapshot,
     },
     ids::{ClaimId, SaleId},
     limits::GATE_CALLS_MAX,
@@ -24,7 +25,7 @@ const SETTINGS: CircuitSettings = CircuitSettings {
 /// The ways to one sale's stock.
 struct Ways {
     claims: Circuit,
-    /// What follows a claim: commit and release.
+    /// What follows a claim: commit, release and reclaim.
     follow_up: Circuit,
     /// Reading holds and counts.
     reads: Circuit,
@@ -79,6 +80,11 @@ impl Gate {
     /// [`GateClient::release`].
     pub(crate) async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, GateError> {
         through(&self.ways(sale).follow_up, self.client.release(sale, claim)).await
+    }
+
+    /// [`GateClient::reclaim`].
+    pub(crate) async fn reclaim(&self, sale: &SaleId, claim: ClaimId) -> Result<ReclaimAnswer, GateError> {
+        through(&self.ways(sale).follow_up, self.client.reclaim(sale, claim)).await
     }
 
     /// [`GateClient::hold`].

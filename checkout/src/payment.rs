@@ -7,7 +7,7 @@ use lockgate_shared::{clock::Timestamp, ids::ClaimId, wording::price_text};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::order::{Anomaly, OrderState, words};
+use crate::order::{Anomaly, words};
 
 /// A payment attempt's id: ours, and the key by which the gateway is asked again after a lost answer. Random,
 /// because it stands in the address of the page to pay on.
@@ -134,6 +134,20 @@ pub(crate) enum Effect {
     Nothing,
     Pays,
     OwesRefund,
+    PaysLate,
+}
+
+/// What an order does with money that arrives for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// It is paid by it.
+    Payment,
+    /// It expired: the money is kept while units are reclaimed for it.
+    LatePayment,
+    /// It was paid already.
+    NoMore,
+    /// It ended, and takes none.
+    Nothing,
 }
 
 pub(crate) struct Applied {
@@ -141,13 +155,14 @@ pub(crate) struct Applied {
     pub(crate) anomaly: Option<Anomaly>,
 }
 
-/// Applies `notice` to the attempt it is about. `order`, `price` and `state` are the order's own.
+/// Applies `notice` to the attempt it is about. `order` and `price` are the order's own, `takes` what
+/// it does with money.
 pub(crate) fn apply(
     attempt: &mut PaymentRecord,
     notice: &Notice,
     order: ClaimId,
     price: &Money,
-    state: OrderState,
+    takes: Takes,
 ) -> Applied {
     let money = match &notice.outcome {
         Outcome::Failed => return fall(attempt, PaymentState::Failed),
@@ -163,13 +178,19 @@ pub(crate) fn apply(
     } else if money != price {
         Some(("wrong_amount", format!("{money} arrived, {price} was asked for")))
     } else {
-        match state {
-            OrderState::AwaitingPayment => None,
-            OrderState::Paid => Some(("paid_twice", "the order was paid already".to_owned())),
-            _ => Some(("paid_late", "the order had ended".to_owned())),
+        match takes {
+            Takes::Payment | Takes::LatePayment => None,
+            Takes::NoMore => Some(("paid_twice", "the order was paid already".to_owned())),
+            Takes::Nothing => Some(("paid_late", "the order had ended".to_owned())),
         }
     };
     match problem {
+        None if takes == Takes::LatePayment => {
+            attempt.state = PaymentState::Succeeded;
+            let detail = "the order had expired; units are reclaimed for it, or the money goes back".into();
+            let anomaly = Anomaly { payment: Some(attempt.id), kind: "paid_late", detail };
+            Applied { effect: Effect::PaysLate, anomaly: Some(anomaly) }
+        }
         None => {
             attempt.state = PaymentState::Succeeded;
             Applied { effect: Effect::Pays, anomaly: None }

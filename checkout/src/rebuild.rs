@@ -103,17 +103,29 @@ fn by_order(order: &OrderRecord, survived: Option<&Hold>, kid: &str) -> (Rank, H
             let is_sold = known == Some(HoldState::Committed);
             (Rank::Paid, if is_sold { HoldState::Committed } else { live })
         }
+        // The reclaim was done and its answer lost, or the first release never came: asked again, the gate finds it.
+        // Whoever owns a unit by an order keeps it; then other units are looked for.
+        (_, GateSide::ReclaimDue) => match known {
+            Some(HoldState::Committed) => (Rank::Sold, HoldState::Committed),
+            Some(HoldState::Held | HoldState::Expiring) => (Rank::Held, live),
+            _ => (Rank::ToBeReleased, HoldState::Released),
+        },
         // The gate was never told, or has sold what nobody paid for: it stays as it was.
         (_, GateSide::Disputed) => (Rank::ToBeReleased, known.unwrap_or(HoldState::Released)),
         // Also where the gate is still to be told: left live, the hold would stay for good if what the gate had
         // recorded of an earlier release were taken in after this.
         _ => (Rank::ToBeReleased, HoldState::Released),
     };
+    // What was reclaimed may be other units than the order knows of yet.
+    let units = match survived {
+        Some(hold) if order.is_reclaiming() => &hold.units,
+        _ => &order.units,
+    };
     let hold = Hold {
         claim: order.id,
         account: order.account,
         item: order.item.clone(),
-        units: order.units.clone(),
+        units: units.clone(),
         state,
         claimed_at: order.claimed_at,
         deadline: order.hold_expires_at,

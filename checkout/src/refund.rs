@@ -14,13 +14,16 @@ pub fn due(order: &OrderRecord) -> impl Iterator<Item = (PaymentId, Money)> {
         .filter_map(|attempt| Some((attempt.id, attempt.paid.clone()?)))
 }
 
-/// The order cannot keep its units: everything that was paid must go back.
-pub(crate) fn owe_all(order: &mut OrderRecord) {
+/// The order cannot keep its units: everything that was paid must go back. Answers whether anything was.
+pub(crate) fn owe_all(order: &mut OrderRecord) -> bool {
+    let mut was_paid = false;
     for attempt in &mut order.payments {
         if attempt.state == PaymentState::Succeeded {
             attempt.state = PaymentState::RefundDue;
+            was_paid = true;
         }
     }
+    was_paid
 }
 
 /// The money of `payment` went back.

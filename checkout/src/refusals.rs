@@ -126,6 +126,15 @@ pub(crate) fn of_order(refusal: Refusal) -> Problem {
         Refusal::Paid => Problem::conflict("order_paid", "This order is paid. Nothing is left to do."),
         Refusal::Expired => Problem::conflict("order_expired", "The time to pay for this order is over."),
         Refusal::Cancelled => Problem::conflict("order_cancelled", "This order was cancelled."),
+        Refusal::NotPaid => Problem::conflict(
+            "order_not_paid",
+            "Nothing was paid for this order that could go back. To end an order that waits for payment, cancel it.",
+        ),
+        Refusal::Reclaiming => Problem::conflict(
+            "order_reclaiming",
+            "This order was paid after it had expired, and units are being reclaimed for it. In a moment it is paid, or \
+             its money goes back by itself. Ask again then.",
+        ),
         Refusal::TooManyAttempts => Problem::conflict(
             "too_many_attempts",
             "Too many payments of this order failed. Cancel it and order again.",

@@ -8,7 +8,7 @@ use std::{
 };
 
 use lockgate_shared::{
-    gate::{CommitAnswer, FreezeAnswer, FreezeRequest, HoldState},
+    gate::{CommitAnswer, FreezeAnswer, FreezeRequest, HoldState, ReclaimAnswer},
     ids::ClaimId,
     problem::Problem,
 };
@@ -196,6 +196,17 @@ async fn take(app: &App, order: &OrderRecord, step: &Step) -> Result<OrderEvent,
             let answer = app.gate.release(&order.sale, order.id).await;
             app.stock.returned(&order.sale);
             answer.map(OrderEvent::Release).map_err(|error| error.to_string())
+        }
+        Step::Reclaim => {
+            match app.gate.reclaim(&order.sale, order.id).await {
+                // Every order was a claim once, so the gate has lost data; what is rebuilt from the orders knows it.
+                Ok(ReclaimAnswer::NoSuchClaim) => {
+                    freeze_forgetful(app, order).await?;
+                    Err("the gate does not know this claim; its stock is rebuilt".to_owned())
+                }
+                Ok(answer) => Ok(OrderEvent::Reclaim(answer)),
+                Err(error) => Err(error.to_string()),
+            }
         }
         Step::CancelPayment(payment) => {
             let answer = app.gateway.cancel(*payment).await;

@@ -19,7 +19,7 @@ use lockgate_checkout::{
     SqliteStore, Store,
     order::{Decision, Intake, OrderEvent, OrderRecord},
     payment::{Notice, PaymentId},
-    store::{DeadLetter, DeadLetters, ItemBooks, Notified, Placed},
+    store::{AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, Placed},
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -141,6 +141,10 @@ impl Store for Switched {
     async fn books(&self, sale: &SaleId) -> Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
         self.check("books")?;
         self.store.books(sale).await
+    }
+    async fn anomalies(&self, sale: &SaleId, after: Option<u64>) -> Result<Vec<AnomalyRecord>, StoreError> {
+        self.check("anomalies")?;
+        self.store.anomalies(sale, after).await
     }
     async fn dead_letters(&self, sale: &SaleId) -> Result<DeadLetters, StoreError> {
         self.check("dead_letters")?;

@@ -6,6 +6,7 @@
 mod frozen;
 pub mod ledger;
 mod rebuild;
+mod reclaim;
 mod restock;
 
 use std::{sync::Arc, time::Duration};
@@ -28,6 +29,7 @@ pub use self::{
         AccountLine, ConcludeAnswer, ConcludeRequest, Freeze, FreezeAnswer, FreezeRequest, HoldsPage,
         ItemLine, ReturnedUnit, StageAnswer, StageRequest,
     },
+    reclaim::ReclaimAnswer,
     restock::{RestockAnswer, RestockRequest},
 };
 

@@ -25,6 +25,8 @@ pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 pub const ENTRY_KEY_BYTES_MIN: usize = 16;
 /// Longest e-mail address, in bytes (RFC 5321, section 4.5.3.1.3).
 pub const EMAIL_BYTES_MAX: usize = 254;
+/// Longest reason an operator gives for an act on an order, in characters.
+pub const REASON_CHARS_MAX: usize = 500;
 /// Shortest code of an allowlist, in bytes.
 pub const CODE_BYTES_MIN: usize = 4;
 /// Longest code of an allowlist, in bytes.

@@ -1,6 +1,7 @@
 //! The gate: one method per verb.
 
 mod rebuild;
+mod reclaim;
 mod restock;
 
 pub(crate) use self::rebuild::is_suspicion;
@@ -66,12 +67,7 @@ impl App {
         let found = self.sale(sale)?;
         let claim = Claim {
             hold_seconds: found.definition.hold_seconds,
-            limits: Limits {
-                per_account: found.definition.per_account_limit,
-                total: found.definition.total_limit,
-                abandoned_holds: found.definition.abandoned_holds_limit,
-                live_holds: found.definition.live_holds_limit,
-            },
+            limits: limits(&found),
             refusal: hold::refusal(&opening(&found), request.epoch, self.clock.now()),
             request,
         };
@@ -171,6 +167,15 @@ fn check(request: &ClaimRequest) -> Result<(), Problem> {
         )));
     }
     Ok(())
+}
+
+fn limits(sale: &StoredSale) -> Limits {
+    Limits {
+        per_account: sale.definition.per_account_limit,
+        total: sale.definition.total_limit,
+        abandoned_holds: sale.definition.abandoned_holds_limit,
+        live_holds: sale.definition.live_holds_limit,
+    }
 }
 
 fn opening(sale: &StoredSale) -> Opening {

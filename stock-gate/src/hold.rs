@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Each step happens once. The gate never ends a hold on its own: `expiring` is still held, until the order has
-//! decided.
+//! decided. One way leads back: a released hold is reclaimed, once, for a buyer who paid in time and was heard of late.
+//! It is sold at once.
 
 use lockgate_shared::{
     clock::Timestamp,
@@ -46,6 +47,27 @@ pub fn release(state: HoldState) -> Step<ReleaseAnswer> {
         HoldState::Held | HoldState::Expiring => Step::Moves,
         HoldState::Committed => Step::Stands(ReleaseAnswer::Committed),
         HoldState::Released => Step::Stands(ReleaseAnswer::Released),
+    }
+}
+
+/// What a reclaim finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaim {
+    /// The units are the claim's already.
+    Stands,
+    /// The hold lives: it is committed.
+    Commits,
+    /// The hold was released: its units, or others, are taken and sold.
+    Takes,
+}
+
+/// What a reclaim finds.
+#[must_use]
+pub fn reclaim(state: HoldState) -> Reclaim {
+    match state {
+        HoldState::Held | HoldState::Expiring => Reclaim::Commits,
+        HoldState::Committed => Reclaim::Stands,
+        HoldState::Released => Reclaim::Takes,
     }
 }
 
@@ -148,6 +170,15 @@ mod tests {
         }
         assert_eq!(commit(HoldState::Released), Step::Stands(CommitAnswer::Released));
         assert_eq!(release(HoldState::Committed), Step::Stands(ReleaseAnswer::Committed));
+    }
+
+    #[test]
+    fn a_reclaim_sells_a_hold_whatever_became_of_it_and_none_twice() {
+        for state in STATES {
+            assert_eq!(reclaim(state) == Reclaim::Commits, is_live(state));
+        }
+        assert_eq!(reclaim(HoldState::Committed), Reclaim::Stands);
+        assert_eq!(reclaim(HoldState::Released), Reclaim::Takes);
     }
 
     #[test]

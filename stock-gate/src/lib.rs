@@ -2,7 +2,7 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | one method per verb: claim, commit, release, expire, forfeit, restock, hold, stock; freeze, holds, stage, conclude | [`app`] |
+//! | one method per verb: claim, commit, release, reclaim, expire, forfeit, restock, hold, stock; freeze, holds, stage, conclude | [`app`] |
 //! | the counts and the limits (pure) | [`stock`] |
 //! | the life of a hold, and when a sale takes claims (pure) | [`hold`] |
 //! | the loop that marks due holds | [`expirer`] |

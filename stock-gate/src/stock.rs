@@ -6,7 +6,7 @@
 //! ever had, then the highest that came back: those leave a hole that is never filled again.
 
 use lockgate_shared::{
-    gate::ClaimAnswer,
+    gate::{ClaimAnswer, ReclaimAnswer},
     limits::{STOCK_MAX, UNIT_NUMBER_MAX},
 };
 
@@ -193,6 +193,32 @@ pub fn pick(
     Some((units, fresh))
 }
 
+/// Why a reclaim of `quantity` units takes none; `None` when it does. Only what is free and the limits on units count:
+/// whoever paid in time is not asked about abandoned or live holds, nor whether the sale is open.
+#[must_use]
+pub fn reclaim_refusal(
+    counts: &Counts,
+    standing: &Standing,
+    limits: &Limits,
+    quantity: u32,
+) -> Option<ReclaimAnswer> {
+    let limits = Limits { abandoned_holds: None, live_holds: None, ..*limits };
+    match refusal(counts, standing, &limits, quantity)? {
+        ClaimAnswer::LimitReached { limit, taken } => Some(ReclaimAnswer::LimitReached { limit, taken }),
+        _ => Some(ReclaimAnswer::SoldOut),
+    }
+}
+
+/// The units a reclaim takes, ascending, and how many of them nobody had before: `own` where all of them are among the
+/// `returned`, which are ascending, else what a claim would take.
+#[must_use]
+pub fn pick_again(own: &[u32], returned: &[u32], counts: &Counts) -> Option<(Vec<u32>, u32)> {
+    if own.iter().all(|unit| returned.binary_search(unit).is_ok()) {
+        return Some((own.to_vec(), 0));
+    }
+    pick(returned.iter().copied(), counts, u32::try_from(own.len()).ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -257,6 +283,31 @@ mod tests {
         assert_eq!(ask(1, 9), None);
         assert_eq!(ask(2, 9), Some(ClaimAnswer::LiveHoldsReached { limit: 2, live: 2 }));
         assert_eq!(ask(2, 10), Some(ClaimAnswer::LimitReached { limit: 10, taken: 10 }));
+    }
+
+    #[test]
+    fn a_reclaim_prefers_its_own_units_and_takes_all_or_none_of_them() {
+        let counts = Counts { available: 4, held: 0, sold: 4, next: 7, ..Counts::fresh(8) };
+        assert_eq!(pick_again(&[3, 5], &[3, 5], &counts), Some((vec![3, 5], 0)));
+        assert_eq!(pick_again(&[5], &[3, 5], &counts), Some((vec![5], 0)), "not the lowest");
+        assert_eq!(pick_again(&[4, 5], &[3, 5], &counts), Some((vec![3, 5], 0)), "4 is somebody's");
+        assert_eq!(pick_again(&[1, 2, 4], &[3, 5], &counts), Some((vec![3, 5, 7], 1)));
+        assert_eq!(pick_again(&[1, 2, 4, 6, 9], &[3, 5], &counts), None);
+    }
+
+    #[test]
+    fn a_reclaim_is_bounded_by_what_is_free_and_by_the_limits_on_units() {
+        let ask = |available, total, account| {
+            let counts = Counts { available, ..Counts::fresh(9) };
+            let standing = Standing { total, account, abandoned: 9, live_holds: 9, held: 1 };
+            let limits =
+                Limits { per_account: 3, total: Some(5), abandoned_holds: Some(1), live_holds: Some(1) };
+            reclaim_refusal(&counts, &standing, &limits, 2)
+        };
+        assert_eq!(ask(2, 3, 1), None);
+        assert_eq!(ask(1, 3, 1), Some(ReclaimAnswer::SoldOut));
+        assert_eq!(ask(2, 4, 1), Some(ReclaimAnswer::SoldOut));
+        assert_eq!(ask(2, 3, 2), Some(ReclaimAnswer::LimitReached { limit: 3, taken: 2 }));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Checkout's verbs: claim, order, pay, cancel, notify, callback, books.
 //!
 //! - here: the parts, what a request may see, and reading an order;
-//! - `claim`, `pay` (and cancel), `notices` (webhooks and the buyer's return), `letters` (dead ones).
+//! - `claim`, `pay` (and cancel), `notices` (webhooks and the buyer's return), `letters` (dead ones),
+//!   `operator` (refund and cancel by operators, anomalies).
 
 mod claim;
 mod letters;
 mod notices;
+mod operator;
 mod pay;
 mod restock;
 

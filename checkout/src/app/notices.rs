@@ -56,8 +56,10 @@ impl App {
     pub async fn callback(&self, payment: PaymentId) -> Result<OrderRecord, Problem> {
         let id = self.store.order_of(payment).await?.ok_or_else(refusals::no_such_payment)?;
         let order = self.store.order(id).await?.ok_or_else(refusals::no_such_payment)?;
-        let is_open = |attempt: &PaymentRecord| attempt.id == payment && attempt.state == PaymentState::Open;
-        if !order.payments.iter().any(is_open) {
+        // Also of one that was given up: its money may have arrived late.
+        let is_unpaid =
+            |attempt: &PaymentRecord| attempt.id == payment && attempt.state < PaymentState::Succeeded;
+        if !order.payments.iter().any(is_unpaid) {
             return Ok(order);
         }
         let asked = tokio::time::timeout(CALLBACK_WAIT, self.gateway.state(payment)).await;

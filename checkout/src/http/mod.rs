@@ -1,5 +1,6 @@
 //! The routes, one file per group.
 
+mod acts;
 mod callback;
 mod checkout;
 mod credentials;
@@ -36,6 +37,9 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/books", get(operator::books))
         .route("/operator/v1/sales/{sale}/stock", post(operator::restock))
         .route("/operator/v1/sales/{sale}/recover", post(operator::recover))
+        .route("/operator/v1/sales/{sale}/anomalies", get(acts::anomalies))
+        .route("/operator/v1/orders/{order_id}/refund", post(acts::refund))
+        .route("/operator/v1/orders/{order_id}/cancel", post(acts::cancel))
         .route("/operator/v1/sales/{sale}/dead-letters", get(letters::list))
         .route("/operator/v1/sales/{sale}/dead-letters/retry", post(letters::retry))
         .with_state(app)

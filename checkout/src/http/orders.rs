@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{credentials, page};
 use crate::{
     app::{App, Found, SHOW_WAIT},
-    order::{EndReason, OrderRecord, OrderState, Placement},
+    order::{EndReason, GateSide, OrderRecord, OrderState, Placement},
     payment::{Money, PaymentState},
 };
 
@@ -44,6 +44,12 @@ pub(super) struct OrderView {
     cancelling: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     last_payment_failed: bool,
+    /// It was paid late, and units are being looked for: none are its own yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    reclaiming: bool,
+    /// Whether the money goes back because it came late.
+    #[serde(skip)]
+    was_late: bool,
     order_url: String,
     payment_url: String,
 }
@@ -62,6 +68,8 @@ impl OrderView {
             hold_expires_at: None,
             cancelling: false,
             last_payment_failed: false,
+            reclaiming: false,
+            was_late: false,
             payment_url: format!("{order_url}/pay"),
             order_url,
         };
@@ -78,11 +86,15 @@ impl OrderView {
     pub(super) fn of(app: &App, order: OrderRecord) -> Self {
         let is_waiting = order.state == OrderState::AwaitingPayment;
         let last = order.payments.last().map(|payment| payment.state);
+        let reclaiming = order.is_reclaiming();
+        let was_late = matches!(order.gate, GateSide::ReleaseDue | GateSide::Released);
         Self {
             state: order.state.as_str(),
             sale: Some(order.sale),
             item: Some(order.item),
-            units: order.units,
+            units: if reclaiming { Vec::new() } else { order.units },
+            reclaiming,
+            was_late,
             price: Some(order.price),
             hold_expires_at: Some(order.hold_expires_at),
             cancelling: is_waiting && order.ending == Some(EndReason::Cancel),
@@ -124,7 +136,8 @@ impl<'a> OrderPage<'a> {
         Self {
             item_name: name
                 .unwrap_or_else(|| view.item.as_ref().map(ToString::to_string).unwrap_or_default()),
-            is_moving: !is_payable && matches!(view.state, "placing" | "awaiting_payment" | "refund_due"),
+            is_moving: !is_payable
+                && (view.reclaiming || matches!(view.state, "placing" | "awaiting_payment" | "refund_due")),
             held_until,
             is_payable,
             view,

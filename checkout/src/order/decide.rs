@@ -2,7 +2,7 @@
 
 use lockgate_shared::{
     clock::Timestamp,
-    gate::{CommitAnswer, ReleaseAnswer},
+    gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer},
 };
 
 use super::{
@@ -28,6 +28,14 @@ impl OrderRecord {
         if self.gate == GateSide::Held {
             self.gate = GateSide::ReleaseDue;
         }
+    }
+
+    /// The gate sold these units to an order that was paid late.
+    fn keep_reclaimed(&mut self, units: &[u32]) {
+        self.units = units.to_vec();
+        self.state = OrderState::Paid;
+        self.ending = None;
+        self.gate = GateSide::Committed;
     }
 
     fn begin_to_end(&mut self, reason: EndReason) {
@@ -61,6 +69,11 @@ pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decisi
             released(&mut after, *answer, &mut anomalies);
             Verdict::Done
         }
+        OrderEvent::Reclaim(answer) => {
+            reclaimed(&mut after, answer, &mut anomalies);
+            Verdict::Done
+        }
+        OrderEvent::Refund => refund_all(&mut after),
         OrderEvent::Refunded { payment } => {
             refund::refunded(&mut after, *payment);
             Verdict::Done
@@ -95,11 +108,12 @@ pub fn place(before: Option<&OrderRecord>, intake: &Intake) -> Option<OrderRecor
     match intake {
         Intake::Claimed(_) => {}
         Intake::Expiring(_) => expire(&mut after),
-        Intake::Committed(_) => {
-            if after.gate == GateSide::CommitDue {
-                after.gate = GateSide::Committed;
-            }
-        }
+        Intake::Committed(claim) => match after.gate {
+            GateSide::CommitDue => after.gate = GateSide::Committed,
+            // The answer to the reclaim was lost; its record says which units they are.
+            GateSide::ReclaimDue => after.keep_reclaimed(&claim.units),
+            _ => {}
+        },
         Intake::Released(_) => match after.gate {
             GateSide::ReleaseDue => after.gate = GateSide::Released,
             // Nobody but this order may free its units. It ends, and nobody can pay for what is gone.
@@ -110,20 +124,22 @@ pub fn place(before: Option<&OrderRecord>, intake: &Intake) -> Option<OrderRecor
     (after != *before).then_some(after)
 }
 
-/// The order of a claim whose units another live order owns: it ends at once, before any payment can exist.
+/// The order of a claim whose units another live order owns: it ends at once, before any payment can exist. One that was
+/// paid late and given such units by the gate gives the money back.
 #[must_use]
 pub fn dispute(order: &OrderRecord) -> (OrderRecord, Anomaly) {
     let mut after = order.clone();
-    after.state = OrderState::Cancelled;
-    after.ending = Some(EndReason::Cancel);
-    after.gate = GateSide::Disputed;
-    let anomaly = Anomaly {
-        payment: None,
-        kind: "unit_taken",
-        detail: "another live order owns a unit of this claim; cancelled before any payment, gate not told"
-            .into(),
+    let detail = if refund::owe_all(&mut after) {
+        after.state = OrderState::RefundDue;
+        after.ending = Some(EndReason::Expire);
+        "another live order owns a unit that was reclaimed for this one; the money goes back, gate not told"
+    } else {
+        after.state = OrderState::Cancelled;
+        after.ending = Some(EndReason::Cancel);
+        "another live order owns a unit of this claim; cancelled before any payment, gate not told"
     };
-    (after, anomaly)
+    after.gate = GateSide::Disputed;
+    (after, Anomaly { payment: None, kind: "unit_taken", detail: detail.into() })
 }
 
 fn pay(order: &mut OrderRecord, payment: PaymentId, now: Timestamp) -> Verdict {
@@ -160,7 +176,8 @@ fn expire(order: &mut OrderRecord) {
     match (order.state, order.gate) {
         (OrderState::AwaitingPayment, _) => order.begin_to_end(EndReason::Expire),
         // The gate still holds units that were decided on long ago, so it lost what it was told: tell it again.
-        (OrderState::Paid, GateSide::Committed) => order.gate = GateSide::CommitDue,
+        // Also those whose money an operator gave back: their units stay out of the sale.
+        (_, GateSide::Committed) => order.gate = GateSide::CommitDue,
         (_, GateSide::Released) if order.open_payments().next().is_none() => {
             order.gate = GateSide::ReleaseDue;
         }
@@ -185,13 +202,13 @@ fn cancel(order: &mut OrderRecord) -> Verdict {
 
 fn notified(order: &mut OrderRecord, notice: &Notice, now: Timestamp, anomalies: &mut Vec<Anomaly>) {
     let (id, price) = (order.id, order.price.clone());
-    let state = order.state;
+    let (state, takes) = (order.state, order.takes());
     let attempt = match order.payments.iter_mut().position(|attempt| attempt.id == notice.payment) {
         Some(index) => &mut order.payments[index],
         // The gateway signed for this order, so the attempt exists even if its row was lost.
         None => order.payments.push_mut(PaymentRecord::open(notice.payment, now)),
     };
-    let found = payment::apply(attempt, notice, id, &price, state);
+    let found = payment::apply(attempt, notice, id, &price, takes);
     anomalies.extend(found.anomaly);
     match found.effect {
         payment::Effect::Pays => {
@@ -202,10 +219,14 @@ fn notified(order: &mut OrderRecord, notice: &Notice, now: Timestamp, anomalies:
                 _ => GateSide::CommitDue,
             };
         }
-        payment::Effect::OwesRefund if matches!(state, OrderState::Expired | OrderState::Cancelled) => {
+        payment::Effect::PaysLate => order.gate = GateSide::ReclaimDue,
+        // Other money of this order may yet buy units.
+        payment::Effect::OwesRefund if order.is_reclaiming() => {}
+        payment::Effect::OwesRefund
+            if matches!(state, OrderState::Expired | OrderState::Cancelled | OrderState::Refunded) =>
+        {
             order.state = OrderState::RefundDue;
         }
-        payment::Effect::OwesRefund if state == OrderState::Refunded => order.state = OrderState::RefundDue,
         payment::Effect::OwesRefund | payment::Effect::Nothing => {}
     }
     order.end_if_unpayable();
@@ -217,6 +238,7 @@ fn committed(order: &mut OrderRecord, answer: CommitAnswer, anomalies: &mut Vec<
     }
     match answer {
         CommitAnswer::Committed => order.gate = GateSide::Committed,
+        CommitAnswer::Released if order.state != OrderState::Paid => order.gate = GateSide::Released,
         CommitAnswer::Released => {
             order.gate = GateSide::Released;
             order.state = OrderState::RefundDue;
@@ -247,6 +269,48 @@ fn released(order: &mut OrderRecord, answer: ReleaseAnswer, anomalies: &mut Vec<
                 detail: "the gate had sold the units of an order that ended unpaid; they stay sold there"
                     .into(),
             });
+        }
+    }
+}
+
+fn reclaimed(order: &mut OrderRecord, answer: &ReclaimAnswer, anomalies: &mut Vec<Anomaly>) {
+    if !order.is_reclaiming() {
+        return;
+    }
+    let why = match answer {
+        ReclaimAnswer::Reclaimed { units } => {
+            let whose = if *units == order.units { "its own units" } else { "other units of the item" };
+            let detail = format!("the buyer who paid late has {whose}: {units:?}");
+            anomalies.push(Anomaly { payment: None, kind: "reclaimed", detail });
+            order.keep_reclaimed(units);
+            return;
+        }
+        // A gate that does not know the claim of an order has lost data. The order keeps the money and goes on asking.
+        ReclaimAnswer::NoSuchClaim => return,
+        ReclaimAnswer::SoldOut => "no units were left".to_owned(),
+        ReclaimAnswer::LimitReached { limit, taken } => {
+            format!("the account has {taken} units by now and may have {limit}, so there were none")
+        }
+    };
+    order.gate = GateSide::Released;
+    order.state = OrderState::RefundDue;
+    refund::owe_all(order);
+    let detail = format!("{why} for the buyer who paid late; the money goes back");
+    anomalies.push(Anomaly { payment: None, kind: "not_reclaimed", detail });
+}
+
+fn refund_all(order: &mut OrderRecord) -> Verdict {
+    match order.state {
+        _ if order.is_reclaiming() => Verdict::Refused(Refusal::Reclaiming),
+        OrderState::Paid => {
+            order.state = OrderState::RefundDue;
+            order.ending = Some(EndReason::Cancel);
+            refund::owe_all(order);
+            Verdict::Done
+        }
+        OrderState::RefundDue | OrderState::Refunded => Verdict::Done,
+        OrderState::AwaitingPayment | OrderState::Expired | OrderState::Cancelled => {
+            Verdict::Refused(Refusal::NotPaid)
         }
     }
 }

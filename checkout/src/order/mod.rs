@@ -3,7 +3,8 @@
 //! The order decides and the gate follows: units are given back only once no payment can succeed any more, and a
 //! payment that proves paid is committed instead. States only move forward:
 //! `awaiting_payment` -> `paid` | `expired` | `cancelled`, and from each of these, where money must go back,
-//! `refund_due` -> `refunded`.
+//! `refund_due` -> `refunded`. One way leads from an end to `paid`: an expired order whose payment succeeds late keeps
+//! the money and has the gate *reclaim* units for it; if it gets none, the money goes back.
 //!
 //! - here: what an order is, and what work it has left;
 //! - `decide`: the rules.
@@ -16,12 +17,12 @@ pub use self::decide::{decide, dispute, place};
 
 use lockgate_shared::{
     clock::Timestamp,
-    gate::{CommitAnswer, ReleaseAnswer},
+    gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer},
     ids::{AccountHash, ClaimId, ItemId, SaleId},
 };
 
 use crate::{
-    payment::{Money, Notice, PaymentId, PaymentRecord, PaymentState},
+    payment::{Money, Notice, PaymentId, PaymentRecord, PaymentState, Takes},
     refund,
 };
 
@@ -95,6 +96,8 @@ words!(
         ReleaseDue = "release_due",
         /// Free at the gate.
         Released = "released",
+        /// It was paid after it had expired: to be reclaimed, and free at the gate for all that is known.
+        ReclaimDue = "reclaim_due",
         /// Another live order owns a unit of this claim. The gate is told nothing: releasing would free a unit that
         /// somebody else has.
         Disputed = "disputed",
@@ -205,6 +208,10 @@ pub enum OrderEvent {
     Commit(CommitAnswer),
     /// The gate answered a release.
     Release(ReleaseAnswer),
+    /// The gate answered a reclaim.
+    Reclaim(ReclaimAnswer),
+    /// An operator has all that was paid given back.
+    Refund,
     /// The gateway gave the money of this attempt back.
     Refunded {
         /// The attempt.
@@ -212,7 +219,7 @@ pub enum OrderEvent {
     },
 }
 
-/// Why an order takes no payment, or no cancellation.
+/// Why an order takes no payment, no cancellation or no refund.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It is paid.
@@ -223,6 +230,10 @@ pub enum Refusal {
     Cancelled,
     /// It made [`ATTEMPTS_MAX`] attempts.
     TooManyAttempts,
+    /// Nothing was paid that could go back.
+    NotPaid,
+    /// Units are being reclaimed for it; whether it gets any is known in a moment.
+    Reclaiming,
 }
 
 /// What the event came to.
@@ -272,6 +283,8 @@ pub enum Step {
     Commit,
     /// Tell the gate that the units are free.
     Release,
+    /// Have the gate sell units to it although it expired.
+    Reclaim,
     /// Have the gateway give this money back.
     Refund {
         /// The attempt.
@@ -315,6 +328,9 @@ impl OrderRecord {
         if self.gate == GateSide::CommitDue {
             steps.push(Step::Commit);
         }
+        if self.is_reclaiming() {
+            steps.push(Step::Reclaim);
+        }
         if self.state != OrderState::AwaitingPayment || self.ending.is_some() {
             steps.extend(self.open_payments().map(|open| Step::CancelPayment(open.id)));
         }
@@ -329,6 +345,22 @@ impl OrderRecord {
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
         !self.steps().is_empty()
+    }
+
+    /// Whether units are being reclaimed for it: it was paid after it had expired, and none are its own yet.
+    #[must_use]
+    pub fn is_reclaiming(&self) -> bool {
+        self.gate == GateSide::ReclaimDue
+    }
+
+    /// What it does with money that arrives for it.
+    pub(crate) fn takes(&self) -> Takes {
+        match (self.state, self.gate) {
+            (OrderState::AwaitingPayment, _) => Takes::Payment,
+            (OrderState::Paid, _) | (_, GateSide::ReclaimDue) => Takes::NoMore,
+            (OrderState::Expired, GateSide::ReleaseDue | GateSide::Released) => Takes::LatePayment,
+            _ => Takes::Nothing,
+        }
     }
 
     /// Whether it was given up and its units are back.

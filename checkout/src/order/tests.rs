@@ -111,14 +111,14 @@ fn m4_a_signed_failure_after_success_changes_nothing() {
 }
 
 #[test]
-fn m5_a_payment_found_while_the_order_ends_wins_and_a_later_one_goes_back_once() {
+fn m5_a_payment_found_while_the_order_ends_wins_and_one_after_a_cancellation_goes_back_once() {
     let (order, _) = after(&[pay(1), OrderEvent::Expire]);
     assert_eq!(order.steps(), [Step::CancelPayment(payment(1))]);
     let found = decide(&order, &paid(1), now()).after;
     assert_eq!((found.state, found.gate), (OrderState::Paid, GateSide::CommitDue));
 
     let (late, anomalies) =
-        after(&[pay(1), OrderEvent::Expire, news(1, Outcome::Unpayable), paid(1), paid(1)]);
+        after(&[pay(1), OrderEvent::Cancel, news(1, Outcome::Unpayable), paid(1), paid(1)]);
     assert_eq!(late.state, OrderState::RefundDue);
     assert_eq!(anomalies, ["paid_late"]);
     let refund = Step::Refund { payment: payment(1), money: euros(998) };
@@ -127,6 +127,122 @@ fn m5_a_payment_found_while_the_order_ends_wins_and_a_later_one_goes_back_once()
     let back = decide(&late, &refunded, now()).after;
     assert_eq!(back.state, OrderState::Refunded);
     assert_eq!(decide(&back, &refunded, now()).after, back);
+}
+
+/// Expired and made unpayable, and then paid all the same.
+fn paid_late(release: Option<ReleaseAnswer>) -> OrderRecord {
+    let ended = after(&[pay(1), OrderEvent::Expire, news(1, Outcome::Unpayable)]).0;
+    let ended =
+        release.map_or(ended.clone(), |answer| decide(&ended, &OrderEvent::Release(answer), now()).after);
+    let late = decide(&ended, &paid(1), now());
+    assert_eq!(late.anomalies.iter().map(|anomaly| anomaly.kind).collect::<Vec<_>>(), ["paid_late"]);
+    late.after
+}
+
+fn reclaimed(units: &[u32]) -> OrderEvent {
+    OrderEvent::Reclaim(ReclaimAnswer::Reclaimed { units: units.to_vec() })
+}
+
+#[test]
+fn m5_a_late_success_is_reclaimed_its_own_units_or_others() {
+    for (release, units) in [(None, [4, 5]), (Some(ReleaseAnswer::Released), [1, 9])] {
+        let late = paid_late(release);
+        assert_eq!((late.state, late.gate), (OrderState::Expired, GateSide::ReclaimDue));
+        assert_eq!(late.steps(), [Step::Reclaim], "a release that was due is not sent any more");
+        assert!(!late.owns_units());
+        assert_eq!(late.refuses_payment(now()), Some(Refusal::Expired));
+        let decision = decide(&late, &reclaimed(&units), now());
+        assert_eq!(decision.anomalies[0].kind, "reclaimed");
+        let bought = decision.after;
+        assert_eq!((bought.state, bought.gate), (OrderState::Paid, GateSide::Committed));
+        assert_eq!((bought.units.as_slice(), bought.ending), (&units[..], None));
+        assert!(!bought.is_unsettled());
+        assert_eq!(decide(&bought, &reclaimed(&[7, 8]), now()).after, bought, "once");
+        assert_eq!(place(Some(&bought), &Intake::Released(claim())), None, "an old record");
+    }
+}
+
+#[test]
+fn m5_a_late_success_without_units_goes_back_once() {
+    let none = [ReclaimAnswer::SoldOut, ReclaimAnswer::LimitReached { limit: 2, taken: 2 }];
+    for answer in none {
+        let decision = decide(&paid_late(None), &OrderEvent::Reclaim(answer), now());
+        assert_eq!(decision.anomalies[0].kind, "not_reclaimed");
+        let refund = Step::Refund { payment: payment(1), money: euros(998) };
+        assert_eq!((decision.after.state, decision.after.steps()), (OrderState::RefundDue, vec![refund]));
+        let back = decide(&decision.after, &OrderEvent::Refunded { payment: payment(1) }, now()).after;
+        assert_eq!((back.state, back.gate), (OrderState::Refunded, GateSide::Released));
+        for late in [paid(1), reclaimed(&[4, 5]), OrderEvent::Refunded { payment: payment(1) }] {
+            assert_eq!(decide(&back, &late, now()).after, back);
+        }
+    }
+    let lost = OrderEvent::Reclaim(ReclaimAnswer::NoSuchClaim);
+    assert_eq!(decide(&paid_late(None), &lost, now()).after, paid_late(None), "asked again");
+}
+
+#[test]
+fn m5_the_record_of_a_reclaim_stands_for_its_lost_answer() {
+    let others = Placement { units: vec![1, 9], ..claim() };
+    for old in [Intake::Claimed(claim()), Intake::Expiring(claim()), Intake::Released(claim())] {
+        assert_eq!(place(Some(&paid_late(None)), &old), None, "{old:?}");
+    }
+    let bought = place(Some(&paid_late(None)), &Intake::Committed(others)).unwrap();
+    assert_eq!((bought.state, bought.gate), (OrderState::Paid, GateSide::Committed));
+    assert_eq!(bought.units, [1, 9]);
+    let (disputed, anomaly) = dispute(&bought);
+    assert_eq!((disputed.state, disputed.gate), (OrderState::RefundDue, GateSide::Disputed));
+    assert!(matches!(disputed.steps()[..], [Step::Refund { .. }]));
+    assert_eq!(anomaly.kind, "unit_taken");
+}
+
+#[test]
+fn m5_only_an_expired_order_is_reclaimed_and_only_for_the_right_money() {
+    let unpayable = || news(1, Outcome::Unpayable);
+    let (cancelled, kinds) = after(&[pay(1), OrderEvent::Cancel, unpayable(), paid(1)]);
+    assert_eq!((cancelled.state, kinds), (OrderState::RefundDue, vec!["paid_late"]));
+    let (short, kinds) = after(&[pay(1), OrderEvent::Expire, unpayable(), news(1, Outcome::Paid(euros(1)))]);
+    assert_eq!((short.state, kinds), (OrderState::RefundDue, vec!["wrong_amount"]));
+    // Money beside the one that counts goes back, whatever the reclaim says.
+    for (other, kind) in [(paid(2), "paid_twice"), (news(2, Outcome::Paid(euros(1))), "wrong_amount")] {
+        let decision = decide(&paid_late(None), &other, now());
+        assert_eq!(decision.anomalies[0].kind, kind);
+        assert!(matches!(decision.after.steps()[..], [Step::Reclaim, Step::Refund { .. }]));
+        let bought = decide(&decision.after, &reclaimed(&[4, 5]), now()).after;
+        assert_eq!(bought.state, OrderState::Paid);
+        let sold_out = decide(&decision.after, &OrderEvent::Reclaim(ReclaimAnswer::SoldOut), now()).after;
+        assert_eq!(refund::due(&sold_out).count(), 2);
+    }
+}
+
+#[test]
+fn an_operator_gives_money_back_once_and_the_units_stay_sold() {
+    let bought = after(&[pay(1), paid(1), OrderEvent::Commit(CommitAnswer::Committed)]).0;
+    let decision = decide(&bought, &OrderEvent::Refund, now());
+    assert_eq!(decision.verdict, Verdict::Done);
+    let due = decision.after;
+    assert_eq!((due.state, due.gate), (OrderState::RefundDue, GateSide::Committed));
+    assert_eq!(refund::due(&due).count(), 1);
+    assert_eq!(decide(&due, &OrderEvent::Refund, now()).after, due);
+    let back = decide(&due, &OrderEvent::Refunded { payment: payment(1) }, now()).after;
+    assert_eq!((back.state, back.gate), (OrderState::Refunded, GateSide::Committed));
+    assert_eq!(decide(&back, &OrderEvent::Refund, now()).after, back);
+    // A gate that lost the sale is told again, and one that freed the units meanwhile changes nothing.
+    let again = decide(&back, &OrderEvent::Expire, now()).after;
+    assert_eq!((again.state, again.steps()), (OrderState::Refunded, vec![Step::Commit]));
+    let freed = decide(&again, &OrderEvent::Commit(CommitAnswer::Released), now()).after;
+    assert_eq!(
+        (freed.state, freed.gate, freed.is_unsettled()),
+        (OrderState::Refunded, GateSide::Released, false)
+    );
+}
+
+#[test]
+fn an_operator_gives_nothing_back_where_nothing_was_kept() {
+    let refused = |order: &OrderRecord| decide(order, &OrderEvent::Refund, now()).verdict;
+    for order in [after(&[]).0, after(&[OrderEvent::Cancel]).0, after(&[OrderEvent::Expire]).0] {
+        assert_eq!(refused(&order), Verdict::Refused(Refusal::NotPaid));
+    }
+    assert_eq!(refused(&paid_late(None)), Verdict::Refused(Refusal::Reclaiming));
 }
 
 #[test]
@@ -200,6 +316,15 @@ fn an_order_placed_ended_is_its_claim_s_tombstone() {
     assert_eq!(place(Some(&disputed), &Intake::Expiring(claim())), None, "its units are another's");
 }
 
+fn any_reclaim() -> impl Strategy<Value = ReclaimAnswer> {
+    prop_oneof![
+        2 => prop::collection::vec(1_u32..20, 2).prop_map(|units| ReclaimAnswer::Reclaimed { units }),
+        2 => Just(ReclaimAnswer::SoldOut),
+        1 => Just(ReclaimAnswer::LimitReached { limit: 2, taken: 2 }),
+        1 => Just(ReclaimAnswer::NoSuchClaim),
+    ]
+}
+
 fn any_event() -> impl Strategy<Value = OrderEvent> {
     let outcome = prop_oneof![
         3 => Just(Outcome::Paid(euros(998))),
@@ -217,6 +342,8 @@ fn any_event() -> impl Strategy<Value = OrderEvent> {
         1 => Just(OrderEvent::Commit(CommitAnswer::Released)),
         1 => Just(OrderEvent::Commit(CommitAnswer::NoSuchClaim)),
         2 => Just(OrderEvent::Release(ReleaseAnswer::Released)),
+        2 => any_reclaim().prop_map(OrderEvent::Reclaim),
+        1 => Just(OrderEvent::Refund),
         1 => (1_u8..4).prop_map(|n| OrderEvent::Refunded { payment: payment(n) }),
     ]
 }
@@ -232,7 +359,8 @@ fn rank(state: OrderState) -> u8 {
 fn check_step(before: &OrderRecord, after: &OrderRecord) -> Result<(), TestCaseError> {
     prop_assert!(rank(after.state) >= rank(before.state), "states only move forward");
     if rank(before.state) == 1 && rank(after.state) == 1 {
-        prop_assert_eq!(before.state, after.state, "an end is an end");
+        let is_reclaimed = before.is_reclaiming() && after.state == OrderState::Paid;
+        prop_assert!(before.state == after.state || is_reclaimed, "an end is an end");
     }
     for (old, new) in before.payments.iter().zip(&after.payments) {
         prop_assert_eq!(old.id, new.id);
@@ -240,6 +368,7 @@ fn check_step(before: &OrderRecord, after: &OrderRecord) -> Result<(), TestCaseE
         prop_assert!(old.paid.is_none() || old.paid == new.paid);
     }
     prop_assert!(after.payments.len() >= before.payments.len());
+    prop_assert!(after.units == before.units || before.is_reclaiming(), "units change by a reclaim alone");
     Ok(())
 }
 
@@ -256,7 +385,8 @@ fn check_order(order: &OrderRecord) -> Result<(), TestCaseError> {
         prop_assert_eq!(order.payments.iter().filter(|p| p.state == PaymentState::Succeeded).count(), 1);
         prop_assert!(matches!(order.gate, GateSide::CommitDue | GateSide::Committed));
     } else {
-        prop_assert!(!has(PaymentState::Succeeded), "money is kept without an order");
+        let kept = order.payments.iter().filter(|p| p.state == PaymentState::Succeeded).count();
+        prop_assert_eq!(kept, usize::from(order.is_reclaiming()), "money is kept without an order");
     }
     prop_assert_eq!(
         order.state == OrderState::RefundDue,
@@ -275,6 +405,7 @@ fn settle(mut order: OrderRecord) -> OrderRecord {
             let event = match step {
                 Step::Commit => OrderEvent::Commit(CommitAnswer::Committed),
                 Step::Release => OrderEvent::Release(ReleaseAnswer::Released),
+                Step::Reclaim => OrderEvent::Reclaim(ReclaimAnswer::SoldOut),
                 Step::Refund { payment, .. } => OrderEvent::Refunded { payment },
                 Step::CancelPayment(payment) => {
                     OrderEvent::Notified(Notice { payment, order: None, outcome: Outcome::Unpayable })

@@ -1,6 +1,6 @@
 use lockgate_shared::{
     clock::Timestamp,
-    gate::{CommitAnswer, ReleaseAnswer, ledger::Ledger},
+    gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer, ledger::Ledger},
     ids::AccountHash,
 };
 use proptest::prelude::*;
@@ -48,6 +48,9 @@ enum Came {
     Ended,
     Released,
     PaidAfterAll,
+    PaidLate,
+    Reclaimed,
+    Refunded,
 }
 
 fn order(hold: &Hold, came: Came) -> OrderRecord {
@@ -55,13 +58,17 @@ fn order(hold: &Hold, came: Came) -> OrderRecord {
     let price = placement.price.clone();
     let payment = PaymentId::from(Uuid::from_bytes([3; 16]));
     let paid = OrderEvent::Notified(Notice { payment, order: None, outcome: Outcome::Paid(price) });
+    let reclaimed = OrderEvent::Reclaim(ReclaimAnswer::Reclaimed { units: hold.units.clone() });
     let events = match came {
         Came::Awaiting => vec![],
         Came::Paid => vec![paid],
         Came::Committed => vec![paid, OrderEvent::Commit(CommitAnswer::Committed)],
         Came::Ended => vec![OrderEvent::Expire],
         Came::Released => vec![OrderEvent::Expire, OrderEvent::Release(ReleaseAnswer::Released)],
-        Came::PaidAfterAll => vec![OrderEvent::Expire, paid],
+        Came::PaidAfterAll => vec![OrderEvent::Cancel, paid],
+        Came::PaidLate => vec![OrderEvent::Expire, paid],
+        Came::Reclaimed => vec![OrderEvent::Expire, paid, reclaimed],
+        Came::Refunded => vec![paid, OrderEvent::Commit(CommitAnswer::Committed), OrderEvent::Refund],
     };
     let placed = order::place(None, &Intake::Claimed(placement)).unwrap();
     events.iter().fold(placed, |order, event| order::decide(&order, event, Timestamp::default()).after)
@@ -117,6 +124,35 @@ fn the_order_decides_what_a_hold_of_an_old_copy_says_wrongly() {
 }
 
 #[test]
+fn m5_a_reclaim_under_way_keeps_what_the_gate_sold_and_never_a_unit_that_another_order_owns() {
+    let (own, others) = (hold(1, &[4], HoldState::Released), hold(1, &[9], HoldState::Committed));
+    let late = order(&own, Came::PaidLate);
+    assert_eq!(
+        run(std::slice::from_ref(&others), std::slice::from_ref(&late)).holds,
+        std::slice::from_ref(&others)
+    );
+    for (state, expected) in [
+        (HoldState::Released, HoldState::Released),
+        (HoldState::Held, HoldState::Held),
+        (HoldState::Expiring, HoldState::Expiring),
+    ] {
+        let rebuilt = run(&[hold(1, &[4], state)], std::slice::from_ref(&late));
+        assert_eq!(states(&rebuilt), [expected]);
+    }
+    assert_eq!(states(&run(&[], std::slice::from_ref(&late))), [HoldState::Released], "asked for again");
+    for came in [Came::Awaiting, Came::Committed] {
+        let owner = order(&hold(2, &[9], HoldState::Held), came);
+        let rebuilt = run(std::slice::from_ref(&others), &[late.clone(), owner]);
+        assert_eq!(rebuilt.holds[0].state, HoldState::Released, "it is given others");
+        assert_eq!((rebuilt.displaced.len(), rebuilt.unhoused.len()), (0, 0));
+    }
+    let mut bought = order(&own, Came::Reclaimed);
+    bought.units = vec![9];
+    let rebuilt = run(&[own], &[bought]);
+    assert_eq!((rebuilt.holds[0].state, &rebuilt.holds[0].units[..]), (HoldState::Committed, &[9][..]));
+}
+
+#[test]
 fn m13_of_two_owners_of_one_unit_the_paid_one_keeps_it() {
     let (early, late) = (hold(1, &[4], HoldState::Held), hold(2, &[4], HoldState::Held));
     let rebuilt =
@@ -149,6 +185,9 @@ fn cames() -> impl Strategy<Value = Came> {
         Just(Came::Ended),
         Just(Came::Released),
         Just(Came::PaidAfterAll),
+        Just(Came::PaidLate),
+        Just(Came::Reclaimed),
+        Just(Came::Refunded),
     ]
 }
 
@@ -185,6 +224,8 @@ proptest! {
             match order.state {
                 OrderState::Paid => prop_assert!(is_live != rebuilt.unhoused.contains(&order.id)),
                 OrderState::AwaitingPayment => prop_assert!(is_live != rebuilt.displaced.contains(&order.id)),
+                // Its units stay sold, or are being reclaimed.
+                _ if order.is_reclaiming() || order.gate == GateSide::Committed => {}
                 _ => prop_assert!(!is_live),
             }
         }

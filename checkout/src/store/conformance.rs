@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+mod late;
+
 use lockgate_shared::{
     gate::{CommitAnswer, ReleaseAnswer},
     ids::AccountHash,
@@ -10,6 +12,10 @@ use lockgate_shared::{
 };
 use uuid::Uuid;
 
+use self::late::{
+    anomalies_of_a_sale_come_by_pages, m5_a_reclaimed_order_owns_the_units_it_was_given,
+    m5_m13_a_reclaimed_unit_that_another_owns_gives_the_money_back,
+};
 use super::{
     model::ModelStore,
     postgres::{ORDERS_POSTGRES, PostgresStore},
@@ -396,6 +402,9 @@ scenarios!(
     m4_a_failure_after_success_stays_paid,
     m7_a_payment_that_names_another_order_goes_back,
     m13_a_unit_has_one_live_owner,
+    m5_a_reclaimed_order_owns_the_units_it_was_given,
+    m5_m13_a_reclaimed_unit_that_another_owns_gives_the_money_back,
+    anomalies_of_a_sale_come_by_pages,
     an_order_ends_when_its_hold_does,
     h3_an_end_that_comes_before_its_claim_is_a_tombstone,
     m11_dead_letters_are_kept_until_they_are_cleared_and_the_rest_flows,

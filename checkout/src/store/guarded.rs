@@ -15,7 +15,7 @@ use lockgate_shared::{
 };
 use tokio::sync::Semaphore;
 
-use super::{DeadLetter, DeadLetters, ItemBooks, Notified, Placed, Store};
+use super::{AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, Placed, Store};
 use crate::{
     order::{Decision, Intake, OrderEvent, OrderRecord},
     payment::{Notice, PaymentId},
@@ -110,6 +110,10 @@ impl Store for Guarded {
 
     async fn books(&self, sale: &SaleId) -> Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
         self.store.books(sale).await
+    }
+
+    async fn anomalies(&self, sale: &SaleId, after: Option<u64>) -> Result<Vec<AnomalyRecord>, StoreError> {
+        self.store.anomalies(sale, after).await
     }
 
     async fn dead_letters(&self, sale: &SaleId) -> Result<DeadLetters, StoreError> {

@@ -53,8 +53,10 @@ impl Ledger {
 
     /// Decides an event for an order, if it is there.
     pub(super) fn decide(&mut self, id: ClaimId, event: &OrderEvent, now: Timestamp) -> Option<Decision> {
-        let decision = order::decide(self.orders.get(&id)?, event, now);
-        self.save(decision.after.clone(), &mut Vec::new());
+        let mut decision = order::decide(self.orders.get(&id)?, event, now);
+        let mut found = Vec::new();
+        decision.after = self.save(decision.after, &mut found);
+        decision.anomalies.extend(found.into_iter().map(|(_, anomaly)| anomaly));
         Some(decision)
     }
 

@@ -64,6 +64,28 @@ pub struct DeadLetters {
     pub letters: Vec<DeadLetter>,
 }
 
+/// Most anomalies one call of [`Store::anomalies`] answers.
+pub const ANOMALIES_PAGE_MAX: usize = 200;
+
+/// Something that should not have happened, as it was written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnomalyRecord {
+    /// Its number among all sales' anomalies, ascending; numbers may be left out.
+    pub number: u64,
+    /// The order it is about.
+    pub order: ClaimId,
+    /// The attempt it is about, if one.
+    pub payment: Option<PaymentId>,
+    /// A stable word for it.
+    pub kind: String,
+    /// What was found and what was done.
+    pub detail: String,
+    /// When it was found.
+    pub found_at: Timestamp,
+    /// Where the order stands by now.
+    pub state: OrderState,
+}
+
 /// What a batch of the gate's records came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
@@ -102,7 +124,8 @@ impl ItemBooks {
         match gate {
             GateSide::Held | GateSide::CommitDue | GateSide::ReleaseDue => self.held += units,
             GateSide::Committed => self.sold += units,
-            GateSide::Released | GateSide::Disputed => {}
+            // Where units are reclaimed the gate may have sold some already, for as long as its answer is under way.
+            GateSide::Released | GateSide::ReclaimDue | GateSide::Disputed => {}
         }
     }
 }
@@ -177,6 +200,12 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The store broke.
     async fn books(&self, sale: &SaleId) -> Result<BTreeMap<ItemId, ItemBooks>, StoreError>;
+
+    /// Up to [`ANOMALIES_PAGE_MAX`] anomalies of a sale's orders, in the order of their numbers, after `after`.
+    ///
+    /// # Errors
+    /// The store broke.
+    async fn anomalies(&self, sale: &SaleId, after: Option<u64>) -> Result<Vec<AnomalyRecord>, StoreError>;
 
     /// The records of a sale that no order could be made of.
     ///

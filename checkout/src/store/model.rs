@@ -13,11 +13,11 @@ use lockgate_shared::{
 };
 
 use super::{
-    DEAD_LETTERS_MAX, DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed,
-    Store, UNSETTLED_MAX, ledger::Ledger,
+    ANOMALIES_PAGE_MAX, AnomalyRecord, DEAD_LETTERS_MAX, DeadLetter, DeadLetters, ItemBooks, Notified,
+    ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX, ledger::Ledger,
 };
 use crate::{
-    order::{Decision, Intake, OrderEvent, OrderRecord, OrderState},
+    order::{Anomaly, Decision, Intake, OrderEvent, OrderRecord, OrderState},
     payment::{Notice, PaymentId},
 };
 
@@ -30,6 +30,13 @@ struct State {
     ledger: Ledger,
     notified: BTreeSet<(String, String)>,
     dead: BTreeMap<(SaleId, String), DeadLetter>,
+    anomalies: Vec<(ClaimId, Anomaly, Timestamp)>,
+}
+
+impl State {
+    fn found(&mut self, order: ClaimId, anomalies: &[Anomaly], now: Timestamp) {
+        self.anomalies.extend(anomalies.iter().map(|anomaly| (order, anomaly.clone(), now)));
+    }
 }
 
 impl ModelStore {
@@ -57,7 +64,11 @@ impl Store for ModelStore {
             for letter in dead {
                 state.dead.insert((sale.clone(), letter.event.clone()), letter.clone());
             }
-            state.ledger.place(batch, now)
+            let placed = state.ledger.place(batch, now);
+            for (order, anomaly) in &placed.anomalies {
+                state.found(*order, std::slice::from_ref(anomaly), now);
+            }
+            placed
         }))
     }
 
@@ -67,7 +78,11 @@ impl Store for ModelStore {
         event: &OrderEvent,
         now: Timestamp,
     ) -> Result<Option<Decision>, StoreError> {
-        Ok(self.with(|state| state.ledger.decide(order, event, now)))
+        Ok(self.with(|state| {
+            let decision = state.ledger.decide(order, event, now)?;
+            state.found(order, &decision.anomalies, now);
+            Some(decision)
+        }))
     }
 
     async fn notify(
@@ -85,7 +100,10 @@ impl Store for ModelStore {
             let applied =
                 owner.and_then(|id| state.ledger.decide(id, &OrderEvent::Notified(notice.clone()), now));
             match applied {
-                Some(decision) => Notified::Applied(Box::new(decision)),
+                Some(decision) => {
+                    state.found(decision.after.id, &decision.anomalies, now);
+                    Notified::Applied(Box::new(decision))
+                }
                 None => {
                     let place = (now, gateway.to_owned(), event.to_owned());
                     state.ledger.parked.insert(place, notice.clone());
@@ -143,6 +161,26 @@ impl Store for ModelStore {
                 books.entry(order.item.clone()).or_default().count(order.state, order.gate, 1, units);
             }
             books
+        }))
+    }
+
+    async fn anomalies(&self, sale: &SaleId, after: Option<u64>) -> Result<Vec<AnomalyRecord>, StoreError> {
+        Ok(self.with(|state| {
+            let numbered = (1_u64..).zip(&state.anomalies);
+            let read = |(number, (id, anomaly, found_at)): (u64, &(ClaimId, Anomaly, Timestamp))| {
+                let order = state.ledger.orders.get(id).filter(|order| order.sale == *sale)?;
+                Some(AnomalyRecord {
+                    number,
+                    order: *id,
+                    payment: anomaly.payment,
+                    kind: anomaly.kind.to_owned(),
+                    detail: anomaly.detail.clone(),
+                    found_at: *found_at,
+                    state: order.state,
+                })
+            };
+            let rest = numbered.filter(|(number, _)| after.is_none_or(|after| *number > after));
+            rest.filter_map(read).take(ANOMALIES_PAGE_MAX).collect()
         }))
     }
 

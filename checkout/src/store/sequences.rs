@@ -1,7 +1,7 @@
 //! Random command sequences: SQLite and PostgreSQL must answer like the model, every time.
 
 use lockgate_shared::{
-    gate::{CommitAnswer, ReleaseAnswer},
+    gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer},
     testing::PrivatePostgres,
 };
 use proptest::{
@@ -15,7 +15,10 @@ use super::{
     model::ModelStore,
     *,
 };
-use crate::payment::{Money, Outcome};
+use crate::{
+    order::Placement,
+    payment::{Money, Outcome},
+};
 
 /// Sequences compared with each store.
 const SEQUENCES: usize = 40;
@@ -47,13 +50,17 @@ fn any_event() -> impl Strategy<Value = OrderEvent> {
         2 => Just(OrderEvent::Commit(CommitAnswer::Committed)),
         1 => Just(OrderEvent::Commit(CommitAnswer::Released)),
         2 => Just(OrderEvent::Release(ReleaseAnswer::Released)),
+        3 => prop::collection::btree_set(1_u32..6, 1..3)
+            .prop_map(|units| OrderEvent::Reclaim(ReclaimAnswer::Reclaimed { units: units.into_iter().collect() })),
+        1 => Just(OrderEvent::Reclaim(ReclaimAnswer::SoldOut)),
+        1 => Just(OrderEvent::Refund),
         1 => (1_u8..6).prop_map(|n| OrderEvent::Refunded { payment: payment_id(n) }),
     ]
 }
 
 fn any_command() -> impl Strategy<Value = Command> {
     prop_oneof![
-        4 => prop::collection::vec((0_u8..4, 1_u8..5), 1..4).prop_map(Command::Place),
+        4 => prop::collection::vec((0_u8..5, 1_u8..5), 1..4).prop_map(Command::Place),
         6 => (1_u8..5, any_event()).prop_map(|(n, event)| Command::Decide(n, event)),
         4 => (0_u8..6, 1_u8..6, prop::option::of(1_u8..5), any_outcome())
             .prop_map(|(event, payment, order, outcome)| Command::Notify(event, notice(payment, order, outcome))),
@@ -68,6 +75,7 @@ fn intake(kind: u8, n: u8) -> Intake {
     match kind {
         0 | 3 => Intake::Claimed(claim),
         1 => Intake::Expiring(claim),
+        4 => Intake::Committed(Placement { units: vec![4, 5], ..claim }),
         _ => Intake::Released(claim),
     }
 }
@@ -112,6 +120,13 @@ async fn state(store: &dyn Store) -> String {
     for n in 1..6 {
         text += &format!("{:?}\n", store.order_of(payment_id(n)).await);
     }
+    // Numbers are each store's own, and so is the order of what one step found.
+    let mut anomalies = Vec::new();
+    for anomaly in store.anomalies(&sale(), None).await.unwrap() {
+        anomalies.push(format!("{:?}", AnomalyRecord { number: 0, ..anomaly }));
+    }
+    anomalies.sort_unstable();
+    text += &format!("{anomalies:?}\n");
     text + &format!(
         "{:?}\n{:?}\n{:?}\n{:?}",
         store.dead_letters(&sale()).await,

@@ -1,5 +1,6 @@
 //! Orders in SQLite: every verb that writes is one operation of the shared writer, answered once it is committed.
 
+mod anomalies;
 mod letters;
 
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params, types::Type};
 use uuid::Uuid;
 
 use super::{
-    DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store,
-    UNSETTLED_MAX,
+    AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed,
+    Store, UNSETTLED_MAX,
     rows::{NoticeRow, OrderRow, PaymentRow, RowError},
 };
 use crate::{
@@ -104,6 +105,15 @@ impl Store for SqliteStore {
     async fn books(&self, sale: &SaleId) -> std::result::Result<BTreeMap<ItemId, ItemBooks>, StoreError> {
         let sale = sale.clone();
         self.db.read("books", move |db| books(db, &sale)).await
+    }
+
+    async fn anomalies(
+        &self,
+        sale: &SaleId,
+        after: Option<u64>,
+    ) -> std::result::Result<Vec<AnomalyRecord>, StoreError> {
+        let sale = sale.clone();
+        self.db.read("anomalies", move |db| anomalies::page(db, &sale, after)).await
     }
 
     async fn dead_letters(&self, sale: &SaleId) -> std::result::Result<DeadLetters, StoreError> {
@@ -248,7 +258,8 @@ fn write_order(db: &Connection, order: &OrderRecord, now: Timestamp) -> Result<(
     let row = OrderRow::of(order);
     db.prepare_cached(
         "INSERT INTO orders VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
-         ON CONFLICT (id) DO UPDATE SET state = excluded.state, ending = excluded.ending, gate = excluded.gate,
+         ON CONFLICT (id) DO UPDATE SET units = excluded.units, unit_count = excluded.unit_count,
+             state = excluded.state, ending = excluded.ending, gate = excluded.gate,
              unsettled = excluded.unsettled, changed_at = excluded.changed_at",
     )?
     .execute(params![
@@ -291,32 +302,17 @@ fn write_payment(db: &Connection, row: &PaymentRow) -> Result<()> {
     .map(drop)
 }
 
-fn write_anomalies(db: &Connection, anomalies: &[(ClaimId, Anomaly)], now: Timestamp) -> Result<()> {
-    let mut insert = db.prepare_cached(
-        "INSERT INTO anomalies (order_id, payment, kind, detail, found_at) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
-    for (order, anomaly) in anomalies {
-        insert.execute(params![
-            order.uuid().as_bytes(),
-            anomaly.payment.map(|payment| payment.uuid().as_bytes().to_vec()),
-            anomaly.kind,
-            anomaly.detail,
-            now.micros(),
-        ])?;
-    }
-    Ok(())
-}
-
 fn decide(db: &Connection, id: ClaimId, event: &OrderEvent, now: Timestamp) -> Result<Option<Decision>> {
     let Some(before) = load(db, id.uuid())? else {
         return Ok(None);
     };
-    let decision = order::decide(&before, event, now);
-    let mut anomalies: Vec<_> = decision.anomalies.iter().map(|anomaly| (id, anomaly.clone())).collect();
+    let mut decision = order::decide(&before, event, now);
+    let mut anomalies: Vec<_> = decision.anomalies.drain(..).map(|anomaly| (id, anomaly)).collect();
     if decision.after != before {
-        save(db, Some(&before), decision.after.clone(), now, &mut anomalies)?;
+        decision.after = save(db, Some(&before), decision.after, now, &mut anomalies)?;
     }
-    write_anomalies(db, &anomalies, now)?;
+    anomalies::write(db, &anomalies, now)?;
+    decision.anomalies = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();
     Ok(Some(decision))
 }
 
@@ -352,7 +348,7 @@ fn place(
         }
         placed.changed.push(after);
     }
-    write_anomalies(db, &placed.anomalies, now)?;
+    anomalies::write(db, &placed.anomalies, now)?;
     placed.anomalies.extend(anomalies_of_parked);
     Ok(placed)
 }

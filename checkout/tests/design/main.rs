@@ -7,7 +7,7 @@
 
 mod state;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use lockgate_checkout::order::{GateSide, OrderEvent, OrderRecord, OrderState};
 use lockgate_shared::{clock::Timestamp, gate::HoldState};
@@ -28,6 +28,8 @@ struct Design {
     attempts: u8,
     /// Whether the gateway may take a wrong amount.
     is_odd: bool,
+    /// Whether money may arrive for an attempt that was made unpayable.
+    is_late: bool,
     /// A bug to find: the gate frees units at their deadline, without the order's word.
     frees_at_deadline: bool,
 }
@@ -60,7 +62,7 @@ impl Model for Design {
 
     fn init_states(&self) -> Vec<State> {
         let bank = vec![Stage::Unknown; usize::from(self.attempts)];
-        let claim = Claim { hold: None, unit: 0, row: None, bank };
+        let claim = Claim { hold: None, unit: 0, is_refused: false, row: None, bank };
         let claims = vec![claim; usize::from(self.claims)];
         vec![State { is_past_deadline: false, claims, sent: BTreeSet::new() }]
     }
@@ -95,14 +97,18 @@ impl Model for Design {
                 if next.claim(claim).hold.is_none() && !next.is_past_deadline {
                     next.claim(claim).unit = next.free_unit(self.units)?;
                     next.claim(claim).hold = Some(HoldState::Held);
-                    next.sent.insert(Message::Claimed(claim));
+                    let unit = next.claim(claim).unit;
+                    next.sent.insert(Message::Claimed(claim, unit));
                 }
             }
             Action::Pays(claim) => next.pay(claim, self.attempts),
             Action::Cancels(claim) => drop(next.decide(claim, &OrderEvent::Cancel)),
             Action::Finishes(claim, n, amount) => {
-                if *next.stage(claim, n) == Stage::Open {
-                    *next.stage(claim, n) = amount.map_or(Stage::Failed, Stage::Paid);
+                let stage = *next.stage(claim, n);
+                let is_late = self.is_late && stage == Stage::Closed && amount.is_some();
+                if stage == Stage::Open || is_late {
+                    let paid = if is_late { Stage::PaidLate } else { Stage::Paid };
+                    *next.stage(claim, n) = amount.map_or(Stage::Failed, paid);
                     let says = amount.map_or(Message::Failed(claim, n), |paid| Message::Paid(claim, n, paid));
                     next.sent.insert(says);
                 }
@@ -112,7 +118,8 @@ impl Model for Design {
                 let now = next.now();
                 if next.claim(claim).hold.is_some_and(|state| hold::is_due(state, deadline, now)) {
                     next.claim(claim).hold = Some(HoldState::Expiring);
-                    next.sent.insert(Message::Expiring(claim));
+                    let unit = next.claim(claim).unit;
+                    next.sent.insert(Message::Expiring(claim, unit));
                     if self.frees_at_deadline {
                         next.release(claim);
                     }
@@ -130,9 +137,9 @@ impl Model for Design {
             }
             Action::Takes(claim, n, is_answered) => {
                 let step = next.record(claim)?.steps().into_iter().nth(n)?;
-                next.take(claim, &step, is_answered);
+                next.take(claim, &step, is_answered, self.units);
             }
-            Action::Arrives(message) => next.arrive(message),
+            Action::Arrives(message) => next.arrive(message, self.units),
         }
         (next != *last).then_some(next)
     }
@@ -161,8 +168,19 @@ impl Model for Design {
             }),
             Property::always("sold means paid", |_, state: &State| {
                 state.claims.iter().all(|claim| {
-                    let is_paid = claim.row.as_ref().is_some_and(|row| row.state == OrderState::Paid);
+                    // Where the gate has just reclaimed, its answer or its record is on the way.
+                    let is_paid = claim
+                        .row
+                        .as_ref()
+                        .is_some_and(|row| row.state == OrderState::Paid || row.gate == GateSide::ReclaimDue);
                     claim.hold != Some(HoldState::Committed) || is_paid
+                })
+            }),
+            Property::always("money is kept for a unit alone", |_, state: &State| {
+                state.claims.iter().all(|claim| {
+                    let is_back = claim.bank.iter().any(|stage| matches!(stage, Stage::Refunded(PRICE)));
+                    let is_ended = claim.row.as_ref().is_some_and(|row| row.state == OrderState::Refunded);
+                    !(is_back && is_ended) || claim.hold != Some(HoldState::Committed)
                 })
             }),
             Property::eventually("settled", |_, state| is_settled(state)),
@@ -187,15 +205,17 @@ fn has_one_owner(state: &State) -> bool {
     let (mut holds, mut orders) = (BTreeSet::new(), BTreeSet::new());
     (0..).zip(&state.claims).all(|(n, claim)| {
         let is_live = claim.hold.is_some_and(|hold| hold != HoldState::Released);
-        let owns = claim.row.as_ref().is_some_and(|row| row.record(n, claim.unit).owns_units());
-        (!is_live || holds.insert(claim.unit)) && (!owns || orders.insert(claim.unit))
+        let owns = claim.row.as_ref().is_some_and(|row| row.record(n).owns_units());
+        let of_order = claim.row.as_ref().map(|row| row.unit);
+        (!is_live || holds.insert(claim.unit)) && (!owns || orders.insert(of_order))
     })
 }
 
 /// Every claim that was won is sold and paid once, or free with nobody's money kept.
 fn is_settled(state: &State) -> bool {
     let is_over = |claim: &Claim| {
-        let kept = claim.bank.iter().filter(|stage| matches!(stage, Stage::Paid(_))).count();
+        let is_kept = |stage: &&Stage| matches!(stage, Stage::Paid(_) | Stage::PaidLate(_));
+        let kept = claim.bank.iter().filter(is_kept).count();
         match (claim.hold, &claim.row) {
             (None, None) => state.is_past_deadline,
             (Some(HoldState::Committed), Some(row)) => row.state == OrderState::Paid && kept == 1,
@@ -220,7 +240,25 @@ fn check(design: Design) {
     checker.assert_properties();
 }
 
-const ONE: Design = Design { claims: 1, units: 1, attempts: 2, is_odd: true, frees_at_deadline: false };
+fn is_reached(design: Design, goal: fn(&State) -> bool) -> bool {
+    let (mut known, mut open) = (HashSet::new(), design.init_states());
+    while let Some(state) = open.pop() {
+        if goal(&state) {
+            return true;
+        }
+        let mut actions = Vec::new();
+        design.actions(&state, &mut actions);
+        for next in actions.into_iter().filter_map(|action| design.next_state(&state, action)) {
+            if known.insert(next.clone()) {
+                open.push(next);
+            }
+        }
+    }
+    false
+}
+
+const ONE: Design =
+    Design { claims: 1, units: 1, attempts: 2, is_odd: true, is_late: false, frees_at_deadline: false };
 
 #[test]
 fn m5_m6_one_claim_with_two_payments_settles_in_every_order_of_steps() {
@@ -230,6 +268,24 @@ fn m5_m6_one_claim_with_two_payments_settles_in_every_order_of_steps() {
 #[test]
 fn h1_m6_two_claims_for_one_unit_settle_in_every_order_of_steps() {
     check(Design { claims: 2, attempts: 1, ..ONE });
+}
+
+#[test]
+fn m5_one_claim_paid_late_is_sold_or_given_back_in_every_order_of_steps() {
+    let late = Design { attempts: 1, is_late: true, ..ONE };
+    check(late);
+    let is_bought = |state: &State| {
+        state.claims.iter().any(|claim| {
+            let is_late = claim.bank.iter().any(|stage| matches!(stage, Stage::PaidLate(PRICE)));
+            is_late && claim.row.as_ref().is_some_and(|row| row.state == OrderState::Paid)
+        })
+    };
+    assert!(is_reached(late, is_bought), "a late payment gets its unit");
+}
+
+#[test]
+fn m5_h1_two_claims_paid_late_for_one_unit_settle_in_every_order_of_steps() {
+    check(Design { claims: 2, attempts: 1, is_odd: false, is_late: true, ..ONE });
 }
 
 #[test]

@@ -13,7 +13,7 @@ use lockgate_checkout::{
 };
 use lockgate_shared::{
     clock::Timestamp,
-    gate::{CommitAnswer, HoldState, ReleaseAnswer},
+    gate::{CommitAnswer, HoldState, ReclaimAnswer, ReleaseAnswer},
     ids::{AccountHash, ClaimId},
 };
 use lockgate_stock_gate::hold;
@@ -26,8 +26,13 @@ pub enum Stage {
     Unknown,
     Open,
     Failed,
+    /// Made unpayable before it was opened.
     Cancelled,
+    /// Made unpayable after it was opened: money that was on its way may yet arrive.
+    Closed,
     Paid(i64),
+    /// The money arrived after all.
+    PaidLate(i64),
     Refunded(i64),
 }
 
@@ -46,34 +51,39 @@ pub struct Row {
     pub state: OrderState,
     pub ending: Option<EndReason>,
     pub gate: GateSide,
+    pub unit: u8,
     pub attempts: Vec<Attempt>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub hold: Option<HoldState>,
+    /// The unit that the gate says it has.
     pub unit: u8,
+    /// Whether the gate refused to reclaim.
+    pub is_refused: bool,
     pub row: Option<Row>,
     pub bank: Vec<Stage>,
 }
 
 impl Hash for Claim {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        (self.hold.map(|state| state as u8), self.unit, &self.row, &self.bank).hash(hasher);
+        (self.hold.map(|state| state as u8), self.unit, self.is_refused, &self.row, &self.bank).hash(hasher);
     }
 }
 
 /// What was said once and may arrive at any time from then on, any number of times, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// The gate's records.
-    Claimed(u8),
-    Expiring(u8),
-    Committed(u8),
-    Released(u8),
+    /// The gate's records, with the unit.
+    Claimed(u8, u8),
+    Expiring(u8, u8),
+    Committed(u8, u8),
+    Released(u8, u8),
     /// To the gate.
     Commit(u8),
     Release(u8),
+    Reclaim(u8),
     /// To the gateway.
     Start(u8, u8),
     Cancel(u8, u8),
@@ -119,8 +129,8 @@ fn placement(claim: u8, unit: u8) -> Placement {
 }
 
 impl Row {
-    pub fn record(&self, claim: u8, unit: u8) -> OrderRecord {
-        let mut record = OrderRecord::placed(&placement(claim, unit));
+    pub fn record(&self, claim: u8) -> OrderRecord {
+        let mut record = OrderRecord::placed(&placement(claim, self.unit));
         (record.state, record.ending, record.gate) = (self.state, self.ending, self.gate);
         for attempt in &self.attempts {
             record.payments.push(PaymentRecord {
@@ -141,7 +151,9 @@ impl Row {
             is_started: payment.redirect_url.is_some(),
             paid: payment.paid.as_ref().map(|money| money.amount),
         });
-        Self { state: record.state, ending: record.ending, gate: record.gate, attempts: attempts.collect() }
+        let unit = u8::try_from(record.units[0] - 1).unwrap();
+        let attempts = attempts.collect();
+        Self { state: record.state, ending: record.ending, gate: record.gate, unit, attempts }
     }
 }
 
@@ -160,14 +172,14 @@ impl State {
 
     pub fn record(&self, claim: u8) -> Option<OrderRecord> {
         let found = &self.claims[usize::from(claim)];
-        found.row.as_ref().map(|row| row.record(claim, found.unit))
+        found.row.as_ref().map(|row| row.record(claim))
     }
 
     /// Writes an order, as a store does: a unit that another live order owns makes it a disputed one.
     fn save(&mut self, claim: u8, mut after: OrderRecord) {
         let is_taken = (0..).zip(&self.claims).any(|(other, found)| {
-            let owns = found.row.as_ref().is_some_and(|row| row.record(other, found.unit).owns_units());
-            other != claim && owns && found.unit == self.claims[usize::from(claim)].unit
+            let other_row = found.row.as_ref().map(|row| row.record(other));
+            other != claim && other_row.is_some_and(|row| row.owns_units() && row.units == after.units)
         });
         if after.owns_units() && is_taken {
             after = order::dispute(&after).0;
@@ -186,8 +198,8 @@ impl State {
         self.decide(claim, &OrderEvent::Notified(notice));
     }
 
-    pub fn take_in(&mut self, claim: u8, intake: fn(Placement) -> Intake) {
-        let placed = placement(claim, self.claims[usize::from(claim)].unit);
+    pub fn take_in(&mut self, claim: u8, unit: u8, intake: fn(Placement) -> Intake) {
+        let placed = placement(claim, unit);
         if let Some(after) = order::place(self.record(claim).as_ref(), &intake(placed)) {
             self.save(claim, after);
         }
@@ -199,7 +211,8 @@ impl State {
             hold::Step::Stands(answer) => answer,
             hold::Step::Moves => {
                 self.claim(claim).hold = Some(HoldState::Committed);
-                self.sent.insert(Message::Committed(claim));
+                let unit = self.claim(claim).unit;
+                self.sent.insert(Message::Committed(claim, unit));
                 CommitAnswer::Committed
             }
         }
@@ -211,10 +224,35 @@ impl State {
             hold::Step::Stands(answer) => answer,
             hold::Step::Moves => {
                 self.claim(claim).hold = Some(HoldState::Released);
-                self.sent.insert(Message::Released(claim));
+                let unit = self.claim(claim).unit;
+                self.sent.insert(Message::Released(claim, unit));
                 ReleaseAnswer::Released
             }
         }
+    }
+
+    pub fn reclaim(&mut self, claim: u8, units: u8) -> ReclaimAnswer {
+        let found = self.claim(claim).clone();
+        let Some(state) = found.hold else { return ReclaimAnswer::NoSuchClaim };
+        let unit = match hold::reclaim(state) {
+            hold::Reclaim::Stands => found.unit,
+            hold::Reclaim::Commits => {
+                self.commit(claim);
+                found.unit
+            }
+            hold::Reclaim::Takes => {
+                let free = if self.is_free(found.unit) { Some(found.unit) } else { self.free_unit(units) };
+                let Some(unit) = free.filter(|_| !found.is_refused) else {
+                    self.claim(claim).is_refused = true;
+                    return ReclaimAnswer::SoldOut;
+                };
+                self.claim(claim).unit = unit;
+                self.claim(claim).hold = Some(HoldState::Committed);
+                self.sent.insert(Message::Committed(claim, unit));
+                unit
+            }
+        };
+        ReclaimAnswer::Reclaimed { units: vec![u32::from(unit) + 1] }
     }
 
     /// The gateway opens an attempt, or says what became of it.
@@ -227,16 +265,17 @@ impl State {
 
     fn cancel(&mut self, claim: u8, n: u8) -> Outcome {
         let stage = self.stage(claim, n);
-        if let Stage::Paid(amount) | Stage::Refunded(amount) = *stage {
+        if let Stage::Paid(amount) | Stage::PaidLate(amount) | Stage::Refunded(amount) = *stage {
             return Outcome::Paid(money(amount));
         }
-        *stage = Stage::Cancelled;
+        let was_opened = matches!(*stage, Stage::Open | Stage::Closed);
+        *stage = if was_opened { Stage::Closed } else { Stage::Cancelled };
         Outcome::Unpayable
     }
 
     fn refund(&mut self, claim: u8, n: u8) {
         let stage = self.stage(claim, n);
-        if let Stage::Paid(amount) = *stage {
+        if let Stage::Paid(amount) | Stage::PaidLate(amount) = *stage {
             *stage = Stage::Refunded(amount);
         }
     }
@@ -260,8 +299,8 @@ impl State {
                 }
                 Stage::Unknown => {}
                 Stage::Failed => self.notified(claim, n, Outcome::Failed),
-                Stage::Cancelled => self.notified(claim, n, Outcome::Unpayable),
-                Stage::Paid(amount) | Stage::Refunded(amount) => {
+                Stage::Cancelled | Stage::Closed => self.notified(claim, n, Outcome::Unpayable),
+                Stage::Paid(amount) | Stage::PaidLate(amount) | Stage::Refunded(amount) => {
                     self.notified(claim, n, Outcome::Paid(money(amount)));
                 }
             }
@@ -269,7 +308,7 @@ impl State {
     }
 
     /// Takes one step of an order. It is said once and may arrive again; whether its answer comes is another matter.
-    pub fn take(&mut self, claim: u8, step: &Step, is_answered: bool) {
+    pub fn take(&mut self, claim: u8, step: &Step, is_answered: bool, units: u8) {
         let number = |payment: &PaymentId| payment.uuid().as_bytes()[1] - 1;
         let event = match step {
             Step::Commit => {
@@ -279,6 +318,10 @@ impl State {
             Step::Release => {
                 self.sent.insert(Message::Release(claim));
                 OrderEvent::Release(self.release(claim))
+            }
+            Step::Reclaim => {
+                self.sent.insert(Message::Reclaim(claim));
+                OrderEvent::Reclaim(self.reclaim(claim, units))
             }
             Step::CancelPayment(payment) => {
                 self.sent.insert(Message::Cancel(claim, number(payment)));
@@ -296,14 +339,15 @@ impl State {
         }
     }
 
-    pub fn arrive(&mut self, message: Message) {
+    pub fn arrive(&mut self, message: Message, units: u8) {
         match message {
-            Message::Claimed(claim) => self.take_in(claim, Intake::Claimed),
-            Message::Expiring(claim) => self.take_in(claim, Intake::Expiring),
-            Message::Committed(claim) => self.take_in(claim, Intake::Committed),
-            Message::Released(claim) => self.take_in(claim, Intake::Released),
+            Message::Claimed(claim, unit) => self.take_in(claim, unit, Intake::Claimed),
+            Message::Expiring(claim, unit) => self.take_in(claim, unit, Intake::Expiring),
+            Message::Committed(claim, unit) => self.take_in(claim, unit, Intake::Committed),
+            Message::Released(claim, unit) => self.take_in(claim, unit, Intake::Released),
             Message::Commit(claim) => drop(self.commit(claim)),
             Message::Release(claim) => drop(self.release(claim)),
+            Message::Reclaim(claim) => drop(self.reclaim(claim, units)),
             Message::Start(claim, n) => self.start(claim, n),
             Message::Cancel(claim, n) => drop(self.cancel(claim, n)),
             Message::Refund(claim, n) => self.refund(claim, n),
@@ -314,7 +358,11 @@ impl State {
 
     /// The lowest unit nobody has.
     pub fn free_unit(&self, units: u8) -> Option<u8> {
+        (0..units).find(|unit| self.is_free(*unit))
+    }
+
+    fn is_free(&self, unit: u8) -> bool {
         let is_live = |claim: &&Claim| claim.hold.is_some_and(|state| state != HoldState::Released);
-        (0..units).find(|unit| !self.claims.iter().filter(is_live).any(|claim| claim.unit == *unit))
+        !self.claims.iter().filter(is_live).any(|claim| claim.unit == unit)
     }
 }

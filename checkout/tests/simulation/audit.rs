@@ -30,6 +30,10 @@ pub struct Tally {
     pub released: u64,
     pub charged: u64,
     pub refunded: u64,
+    /// Charges that came late.
+    pub late: u64,
+    /// Of these, those that were kept for units.
+    pub reclaimed: u64,
 }
 
 pub fn tally(world: &World) -> Tally {
@@ -42,7 +46,9 @@ pub fn tally(world: &World) -> Tally {
         sold: in_state(HoldState::Committed),
         released: in_state(HoldState::Released),
         charged: charged.clone().count() as u64,
-        refunded: charged.filter(|entry| entry.stage == Stage::Refunded).count() as u64,
+        refunded: charged.clone().filter(|entry| entry.stage == Stage::Refunded).count() as u64,
+        late: charged.clone().filter(|entry| entry.is_late).count() as u64,
+        reclaimed: charged.filter(|entry| entry.is_late && entry.stage == Stage::Paid).count() as u64,
     }
 }
 
@@ -75,12 +81,18 @@ pub fn step(world: &World) -> Result<(), String> {
     money(world, &truth)?;
     for (claim, units) in world.acknowledged() {
         match truth.holds.get(&claim) {
-            Some(hold) if hold.units == units => {}
+            Some(hold) if hold.units == units || is_paid_late(world, claim) => {}
             Some(_) => return Err(format!("{} was acknowledged with other units", world.claim(claim))),
             None => return Err(format!("{} was acknowledged and has vanished", world.claim(claim))),
         }
     }
     Ok(())
+}
+
+/// Whether the buyer of a claim paid late: then other units of the item may be the claim's.
+pub fn is_paid_late(world: &World, claim: ClaimId) -> bool {
+    let of = |entry: &Entry| entry.opened.as_ref().is_some_and(|(order, _)| *order == claim);
+    lock(&world.book).iter().any(|entry| entry.is_late && of(entry))
 }
 
 fn is_live(hold: &Hold) -> bool {
@@ -148,6 +160,8 @@ fn owners(world: &World, truth: &Truth) -> Result<(), String> {
         let name = world.claim(hold.claim);
         match (hold.state, order.map(|order| order.state)) {
             (HoldState::Committed, Some(OrderState::Paid)) => {}
+            // What was reclaimed is sold before its order hears of it.
+            (HoldState::Committed, Some(_)) if order.is_some_and(OrderRecord::is_reclaiming) => {}
             (HoldState::Committed, state) => return Err(format!("{name} is sold, its order is {state:?}")),
             (HoldState::Released, Some(state @ (OrderState::AwaitingPayment | OrderState::Paid))) => {
                 return Err(format!("{name} is free at the gate, its order is {state:?}"));
@@ -186,7 +200,7 @@ fn money(world: &World, truth: &Truth) -> Result<(), String> {
                 Stage::Open => {
                     return Err(format!("{} is free while {name} can be paid", world.claim(claim)));
                 }
-                Stage::Paid | Stage::Refunded if entry.is_exact() => {
+                Stage::Paid | Stage::Refunded if entry.is_exact() && !entry.is_late => {
                     return Err(format!("{} is free although {name} was paid in time", world.claim(claim)));
                 }
                 _ => {}
@@ -204,7 +218,16 @@ pub fn is_settled(world: &World) -> bool {
         ended && truth.orders.contains_key(&hold.claim)
     };
     let is_done = |order: &OrderRecord| !order.is_unsettled() && order.state != OrderState::AwaitingPayment;
-    truth.holds.values().all(is_over) && truth.orders.values().all(is_done)
+    // Nobody asks the gateway for money that came late: its message is on the way until it is heard.
+    let is_heard = |entry: &Entry| {
+        let order = entry.opened.as_ref().and_then(|(claim, _)| truth.orders.get(claim));
+        let knows = |order: &OrderRecord| {
+            let mut own = order.payments.iter().filter(|attempt| attempt.id == entry.payment);
+            own.any(|attempt| attempt.state >= PaymentState::Succeeded)
+        };
+        !entry.is_late || order.is_some_and(knows)
+    };
+    truth.holds.values().all(is_over) && truth.orders.values().all(is_done) && truth.book.iter().all(is_heard)
 }
 
 /// What must hold once all is quiet.

@@ -20,6 +20,8 @@ use crate::{
 
 /// Tries until a webhook is given up.
 const TRIES_MAX: u32 = 8;
+/// In a thousand attempts to pay what was made unpayable, those whose money arrives all the same.
+const LATE_SUCCESS: u32 = 700;
 
 /// Where a payment stands at the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub struct Entry {
     pub stage: Stage,
     /// What the buyer was charged.
     pub charged: Option<Money>,
+    /// Whether the money arrived after the payment had been made unpayable.
+    pub is_late: bool,
 }
 
 impl Entry {
@@ -108,7 +112,8 @@ impl Gateway for Bank {
         self.call("start", payment, move |world| {
             let mut book = lock(&world.book);
             if find(&mut book, payment).is_none() {
-                book.push(Entry { payment, opened: Some(opened.clone()), stage: Stage::Open, charged: None });
+                let opened = Some(opened.clone());
+                book.push(Entry { payment, opened, stage: Stage::Open, charged: None, is_late: false });
             }
             find(&mut book, payment).unwrap().status()
         })
@@ -150,7 +155,7 @@ impl Gateway for Bank {
 pub fn cancel(world: &World, payment: PaymentId) -> CancelOutcome {
     let mut book = lock(&world.book);
     let Some(entry) = find(&mut book, payment) else {
-        book.push(Entry { payment, opened: None, stage: Stage::Cancelled, charged: None });
+        book.push(Entry { payment, opened: None, stage: Stage::Cancelled, charged: None, is_late: false });
         return CancelOutcome::Unpayable;
     };
     if let Some(money) = &entry.charged {
@@ -162,32 +167,49 @@ pub fn cancel(world: &World, payment: PaymentId) -> CancelOutcome {
 
 /// The buyer finishes a payment on the gateway's page; the gateway tells the shop by webhooks that come when they like.
 pub fn finish(world: &Arc<World>, checkouts: &Arc<Checkouts>, payment: PaymentId, is_paid: bool) {
-    let message = {
+    // Money that was on its way when the payment was made unpayable.
+    let may_be_late = is_paid && world.chance(LATE_SUCCESS);
+    let (message, is_late) = {
         let mut book = lock(&world.book);
-        let Some(entry) = find(&mut book, payment).filter(|entry| entry.stage == Stage::Open) else {
+        let is_payable = |entry: &&mut Entry| {
+            let is_closed = entry.stage == Stage::Cancelled && entry.opened.is_some();
+            entry.stage == Stage::Open || (may_be_late && is_closed)
+        };
+        let Some(entry) = find(&mut book, payment).filter(is_payable) else {
             drop(book);
             world.note(format!("buyer: {} cannot be paid any more", world.payment(payment)));
             return;
         };
         let (order, price) = entry.opened.clone().unwrap();
+        entry.is_late = entry.stage == Stage::Cancelled;
         if is_paid {
             let is_odd = world.mishap(15);
             let amount = price.amount - i64::from(is_odd);
             entry.stage = Stage::Paid;
             entry.charged = Some(Money { amount, currency: price.currency });
-            format!("{payment} {order} paid {amount}")
+            (format!("{payment} {order} paid {amount}"), entry.is_late)
         } else {
             entry.stage = Stage::Failed;
-            format!("{payment} {order} failed 0")
+            (format!("{payment} {order} failed 0"), false)
         }
     };
+    if is_late {
+        world.count("late success");
+    }
     world.note(format!("buyer: {} {}", world.payment(payment), if is_paid { "is paid" } else { "fails" }));
     world.audit();
-    announce(world, checkouts, payment, &message);
+    announce(world, checkouts, payment, &message, is_late);
 }
 
-fn announce(world: &Arc<World>, checkouts: &Arc<Checkouts>, payment: PaymentId, message: &str) {
-    if world.mishap(120) {
+/// A late success is told until it is heard: nobody asks for it.
+fn announce(
+    world: &Arc<World>,
+    checkouts: &Arc<Checkouts>,
+    payment: PaymentId,
+    message: &str,
+    is_late: bool,
+) {
+    if !is_late && world.mishap(120) {
         world.count("webhook dropped");
         return;
     }
@@ -203,20 +225,21 @@ fn announce(world: &Arc<World>, checkouts: &Arc<Checkouts>, payment: PaymentId, 
         }
         let event = format!("evt-{}", world.payment(payment).replace(' ', "-"));
         let body = format!("{event} {message}");
-        tokio::spawn(deliver(Arc::clone(checkouts), Arc::clone(world), body, pause));
+        let tries = if is_late { u32::MAX } else { TRIES_MAX };
+        tokio::spawn(deliver(Arc::clone(checkouts), Arc::clone(world), body, pause, tries));
     }
 }
 
-async fn deliver(checkouts: Arc<Checkouts>, world: Arc<World>, body: String, pause: Duration) {
+async fn deliver(checkouts: Arc<Checkouts>, world: Arc<World>, body: String, pause: Duration, tries: u32) {
     sleep(pause).await;
-    for n in 1..=TRIES_MAX {
+    for n in 1..=tries {
         let bytes = body.clone();
         let took = checkouts
             .ask(&world, move |app| async move { app.notify(&HeaderMap::new(), bytes.as_bytes()).await });
         if matches!(took.await, Ok(Ok(()))) {
             return;
         }
-        sleep(world.between_ms(100, 400) * n).await;
+        sleep(world.between_ms(100, 400) * n.min(TRIES_MAX)).await;
     }
     world.count("webhook given up");
 }

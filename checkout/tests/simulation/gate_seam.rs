@@ -6,12 +6,16 @@ use async_trait::async_trait;
 use lockgate_shared::{
     gate::{
         ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
-        HoldsPage, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer, StageRequest, StockSnapshot,
+        HoldsPage, ReclaimAnswer, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer, StageRequest,
+        StockSnapshot,
     },
     ids::{ClaimId, SaleId, TokenId},
     store::StoreError,
 };
-use lockgate_stock_gate::store::{Claim, FreezeOrder, Store as GateStore};
+use lockgate_stock_gate::{
+    stock::Limits,
+    store::{Claim, FreezeOrder, Store as GateStore},
+};
 
 use crate::{
     planted::Planted,
@@ -104,6 +108,26 @@ impl GateStore for GateSeam {
             async move { world.gate.release(&sale, claim).await }
         })
         .await
+    }
+
+    async fn reclaim(
+        &self,
+        sale: &SaleId,
+        claim: ClaimId,
+        limits: &Limits,
+    ) -> Result<ReclaimAnswer, StoreError> {
+        let (sale, limits) = (sale.clone(), *limits);
+        let answer = self
+            .over("reclaim", &self.world.claim(claim), move |world| {
+                let sale = sale.clone();
+                async move { world.gate.reclaim(&sale, claim, &limits).await }
+            })
+            .await;
+        // As with a claim: what is answered is on every replica.
+        if answer.is_ok() && !self.world.replicate(claim) {
+            return Err(StoreError::unknown("reclaim", "the master failed before its replicas had it"));
+        }
+        answer
     }
 
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {

@@ -115,6 +115,8 @@ struct Sum {
     released: u64,
     charged: u64,
     refunded: u64,
+    late: u64,
+    reclaimed: u64,
     failed: Vec<Outcome>,
 }
 
@@ -131,6 +133,8 @@ impl Sum {
         self.released += tally.released;
         self.charged += tally.charged;
         self.refunded += tally.refunded;
+        self.late += tally.late;
+        self.reclaimed += tally.reclaimed;
         if outcome.violation.is_some() {
             self.failed.push(outcome);
         }
@@ -139,7 +143,7 @@ impl Sum {
     fn report(&self, took: Duration) -> String {
         let all: u64 = self.faults.values().sum();
         let mut text = format!(
-            "{} seeds, {} steps in {:.1} s: {} claims won, {} sold, {} released, {} charges, {} refunds; {all} faults; {} violations\n",
+            "{} seeds, {} steps in {:.1} s: {} claims won, {} sold, {} released, {} charges, {} refunds; {} came late, {} of them reclaimed; {all} faults; {} violations\n",
             self.seeds,
             self.steps,
             took.as_secs_f64(),
@@ -148,6 +152,8 @@ impl Sum {
             self.released,
             self.charged,
             self.refunded,
+            self.late,
+            self.reclaimed,
             self.failed.len(),
         );
         for (fault, count) in &self.faults {

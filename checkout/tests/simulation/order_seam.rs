@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lockgate_checkout::{
     order::{Decision, Intake, OrderEvent, OrderRecord},
     payment::{Notice, PaymentId},
-    store::{DeadLetter, DeadLetters, ItemBooks, Notified, Placed, Store as OrderStore},
+    store::{AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, Placed, Store as OrderStore},
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -177,6 +177,10 @@ impl OrderStore for OrderSeam {
             async move { world.orders.books(&sale).await }
         })
         .await
+    }
+
+    async fn anomalies(&self, sale: &SaleId, after: Option<u64>) -> Result<Vec<AnomalyRecord>, StoreError> {
+        self.world.orders.anomalies(sale, after).await
     }
 
     async fn dead_letters(&self, sale: &SaleId) -> Result<DeadLetters, StoreError> {

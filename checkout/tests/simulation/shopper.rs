@@ -46,9 +46,10 @@ enum Habit {
     CancelsWhilePaying,
     PaysInTwoTabs,
     PaysAtTheLastMoment,
+    PaysTooLate,
 }
 
-const HABITS: [Habit; 8] = [
+const HABITS: [Habit; 9] = [
     Habit::Pays,
     Habit::FailsThenPays,
     Habit::Forgets,
@@ -57,6 +58,7 @@ const HABITS: [Habit; 8] = [
     Habit::CancelsWhilePaying,
     Habit::PaysInTwoTabs,
     Habit::PaysAtTheLastMoment,
+    Habit::PaysTooLate,
 ];
 
 /// What became of a request.
@@ -148,6 +150,11 @@ impl Shopper {
             Habit::PaysAtTheLastMoment => {
                 let Some(payment) = self.start(world, order).await else { return };
                 sleep(world.between_ms((HOLD_SECONDS - 4) * 1_000, (HOLD_SECONDS + 2) * 1_000)).await;
+                bank::finish(world, &self.house.checkouts, payment, true);
+            }
+            Habit::PaysTooLate => {
+                let Some(payment) = self.start(world, order).await else { return };
+                sleep(world.between_ms(HOLD_SECONDS * 1_000, (HOLD_SECONDS + 6) * 1_000)).await;
                 bank::finish(world, &self.house.checkouts, payment, true);
             }
         }

@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use lockgate_shared::{
-    ids::{ItemId, SaleId},
+    ids::{ClaimId, ItemId, SaleId},
     sale::SaleProblem,
 };
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
@@ -18,7 +18,7 @@ use crate::{exit::Failure, print};
 /// Which Lockgate, and what to do.
 #[derive(Args)]
 pub struct SaleCommand {
-    /// The address where the running Lockgate serves operators (for `books`, `stock` and `recover` of a scaled-out one: the checkout's).
+    /// The address where the running Lockgate serves operators (for `books`, `stock`, `recover`, `anomalies`, `refund` and `cancel-order` of a scaled-out one: the checkout's).
     #[arg(long, env = "LOCKGATE_OPERATOR_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: String,
     /// The operator key.
@@ -105,6 +105,30 @@ enum Action {
         /// The sale's id.
         sale: SaleId,
     },
+    /// Show what should not have happened to a sale's orders, and what was done about it.
+    Anomalies {
+        /// The sale's id.
+        sale: SaleId,
+        /// Go on after the anomaly with this number.
+        #[arg(long, value_name = "NUMBER")]
+        after: Option<u64>,
+    },
+    /// Give the money of a paid order back. Its units stay sold; `stock` puts others on sale.
+    Refund {
+        /// The order's id.
+        order: ClaimId,
+        /// Why, for the audit log.
+        #[arg(long)]
+        reason: String,
+    },
+    /// Cancel an order that waits for payment, and give its units back.
+    CancelOrder {
+        /// The order's id.
+        order: ClaimId,
+        /// Why, for the audit log.
+        #[arg(long)]
+        reason: String,
+    },
     /// Show the records of the stock gate that no order could be made of.
     DeadLetters {
         /// The sale's id.
@@ -142,10 +166,11 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
     }
     let client =
         Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().map_err(Failure::running)?;
+    let base = format!("{}/operator/v1", command.url.trim_end_matches('/'));
     let call = |method: Method, path: &str| {
-        let url = format!("{}/operator/v1/sales{path}", command.url.trim_end_matches('/'));
-        client.request(method, url).bearer_auth(&command.key)
+        client.request(method, format!("{base}/sales{path}")).bearer_auth(&command.key)
     };
+    let ask = |path: &str| client.post(format!("{base}{path}")).bearer_auth(&command.key);
     match &command.action {
         Action::Apply { file, dry_run, from_version } => {
             apply::apply(file, *dry_run, *from_version, &call).await.map(|()| Value::Null)
@@ -169,6 +194,16 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         }
         Action::Recover { sale } => send(call(Method::POST, &format!("/{sale}/recover"))).await,
         Action::Books { sale } => send(call(Method::GET, &format!("/{sale}/books"))).await,
+        Action::Anomalies { sale, after } => {
+            let query = after.map(|after| format!("?after={after}")).unwrap_or_default();
+            send(call(Method::GET, &format!("/{sale}/anomalies{query}"))).await
+        }
+        Action::Refund { order, reason } => {
+            send(ask(&format!("/orders/{order}/refund")).json(&json!({ "reason": reason }))).await
+        }
+        Action::CancelOrder { order, reason } => {
+            send(ask(&format!("/orders/{order}/cancel")).json(&json!({ "reason": reason }))).await
+        }
         Action::DeadLetters { sale, retry: false } => {
             send(call(Method::GET, &format!("/{sale}/dead-letters"))).await
         }

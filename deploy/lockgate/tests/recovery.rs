@@ -81,6 +81,40 @@ async fn a_sold_out_sale_and_its_line_go_on_with_added_units() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn orders_are_refunded_and_cancelled_on_the_command_line() {
+    let folder = Folder::new();
+    let lockgate = start(&Stores::Sqlite, &folder, 3).await;
+    let (buyer, bought) = buy(&lockgate.base, "a").await;
+    buyer.pay(&bought).await;
+    eventually("paid", 10, async || buyer.order(&bought).await["state"] == "paid").await;
+    let (other, held) = buy(&lockgate.base, "b").await;
+    eventually("placed", 10, async || other.order(&held).await["state"] == "awaiting_payment").await;
+    let id = |won: &Won| won.answer["order_id"].as_str().unwrap().to_owned();
+    let act = async |verb: &str, won: &Won| {
+        sale(&lockgate.base, &[verb, &id(won), "--reason", "asked by mail"]).await
+    };
+    let (code, words) = act("cancel-order", &bought).await;
+    assert!(code == Some(1) && words.contains("This order is paid."), "{words}");
+    let (code, words) = act("refund", &held).await;
+    assert!(code == Some(1) && words.contains("Nothing was paid"), "{words}");
+    for _ in 0..2 {
+        let (code, words) = act("refund", &bought).await;
+        assert_eq!((code, words.contains("\"state\": \"refunded\"")), (Some(0), true), "{words}");
+        let (code, words) = act("cancel-order", &held).await;
+        assert_eq!((code, words.contains("\"state\": \"cancelled\"")), (Some(0), true), "{words}");
+    }
+    let log = lockgate.log.lock().unwrap().clone();
+    assert!(log.contains("refund order") && log.contains("asked by mail"), "the audit log has it: {log}");
+    let (code, words) = sale(&lockgate.base, &["refund", &id(&held)]).await;
+    assert!(code == Some(2) && words.contains("--reason"), "{words}");
+    let (code, words) = sale(&lockgate.base, &["anomalies", "drop", "--after", "0"]).await;
+    assert_eq!((code, words.contains("\"anomalies\": []")), (Some(0), true), "{words}");
+    let books = lockgate.books("drop").await;
+    let line = &books["items"][0];
+    assert_eq!((&books["balanced"], &line["sold"], &line["available"]), (&json!(true), &json!(1), &json!(2)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h7_redis_emptied_in_the_middle_of_a_sale_loses_no_order_and_sells_nothing_twice() {
     let stores = Stores::redis_postgres().await;
     let Stores::RedisPostgres { redis, .. } = &stores else { unreachable!() };

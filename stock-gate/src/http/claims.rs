@@ -5,7 +5,10 @@ use std::sync::Arc;
 use axum::{Json, body::Body, extract::State};
 use http::{Request, StatusCode};
 use lockgate_shared::{
-    gate::{ClaimAnswer, ClaimRequest, CommitAnswer, ForfeitAnswer, ForfeitRequest, Hold, ReleaseAnswer},
+    gate::{
+        ClaimAnswer, ClaimRequest, CommitAnswer, ForfeitAnswer, ForfeitRequest, Hold, ReclaimAnswer,
+        ReleaseAnswer,
+    },
     problem::Problem,
     request::{BodyKind, SalePath, read_body},
 };
@@ -46,6 +49,16 @@ pub(super) async fn release(
 ) -> Result<Json<ReleaseAnswer>, Problem> {
     json::<Nothing>(request).await?;
     app.release(&sale, claim).await.map(Json)
+}
+
+pub(super) async fn reclaim(
+    State(app): State<Arc<App>>,
+    SalePath(sale): SalePath,
+    ClaimPath(claim): ClaimPath,
+    request: Request<Body>,
+) -> Result<Json<ReclaimAnswer>, Problem> {
+    json::<Nothing>(request).await?;
+    app.reclaim(&sale, claim).await.map(Json)
 }
 
 pub(super) async fn forfeit(

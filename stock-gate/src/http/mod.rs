@@ -25,6 +25,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/gate/v1/sales/{sale}/claims/{claim}", get(claims::hold))
         .route("/gate/v1/sales/{sale}/claims/{claim}/commit", post(claims::commit))
         .route("/gate/v1/sales/{sale}/claims/{claim}/release", post(claims::release))
+        .route("/gate/v1/sales/{sale}/claims/{claim}/reclaim", post(claims::reclaim))
         .route("/gate/v1/sales/{sale}/forfeit", post(claims::forfeit))
         .route("/gate/v1/sales/{sale}/stock", get(stock::stock))
         .route("/gate/v1/sales/{sale}/restock", post(stock::restock))

@@ -7,7 +7,8 @@ use http::{Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use lockgate_shared::{
     gate::{
-        AUDIENCE, ClaimAnswer, CommitAnswer, ForfeitAnswer, GateError, HoldState, ReleaseAnswer, UNKNOWN_CODE,
+        AUDIENCE, ClaimAnswer, CommitAnswer, ForfeitAnswer, GateError, HoldState, ReclaimAnswer,
+        ReleaseAnswer, UNKNOWN_CODE,
     },
     ids::{ClaimId, SaleId},
     limits::{BODY_BYTES_MAX, QUANTITY_MAX, TOKEN_ID_BYTES_MAX},
@@ -140,6 +141,7 @@ async fn s2_only_services_with_a_token_for_the_gate_are_answered() {
         ("POST", format!("{sale}/claims")),
         ("POST", format!("{sale}/claims/{id}/commit")),
         ("POST", format!("{sale}/claims/{id}/release")),
+        ("POST", format!("{sale}/claims/{id}/reclaim")),
         ("GET", format!("{sale}/claims/{id}")),
         ("POST", format!("{sale}/forfeit")),
         ("GET", format!("{sale}/stock")),
@@ -303,6 +305,32 @@ async fn h7_a_stock_that_was_never_there_is_told_from_one_that_is_lost() {
     let (status, body) = asked().await;
     assert_eq!((status, body["code"].as_str()), (StatusCode::SERVICE_UNAVAILABLE, Some("stock_frozen")));
     assert_eq!(body["generation"], 0, "{body}");
+}
+
+#[tokio::test]
+async fn m5_a_reclaim_needs_no_open_sale_and_goes_by_its_limits() {
+    let gate = open().await;
+    let (client, sale) = (gate.client(), &gate.sale);
+    let reclaim = async |n: u8| client.reclaim(sale, gate.claim(n).claim).await.unwrap();
+    for n in 1..=3 {
+        client.claim(sale, &gate.claim(n)).await.unwrap();
+    }
+    for n in 1..=3 {
+        client.release(sale, gate.claim(n).claim).await.unwrap();
+    }
+    gate.catalog.change(sale, |sale| sale.controls.closed = true).await.unwrap();
+    assert_eq!(reclaim(2).await, ReclaimAnswer::Reclaimed { units: vec![2] });
+    assert_eq!(reclaim(2).await, ReclaimAnswer::Reclaimed { units: vec![2] });
+    assert_eq!(reclaim(9).await, ReclaimAnswer::NoSuchClaim);
+    gate.catalog.change(sale, |sale| sale.definition.total_limit = Some(1)).await.unwrap();
+    assert_eq!(reclaim(1).await, ReclaimAnswer::SoldOut);
+    let stock = client.stock(sale).await.unwrap();
+    assert_eq!((stock.items[0].held, stock.items[0].sold), (0, 1));
+    let path = format!("{sale}/claims/{}/reclaim", gate.claim(3).claim);
+    let (status, _) = send(&gate, post(&gate, &path, r#"{"x":1}"#)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let (_, answer) = send(&gate, post(&gate, &path, "")).await;
+    assert_eq!(answer, json!({"outcome": "sold_out"}));
 }
 
 #[tokio::test]

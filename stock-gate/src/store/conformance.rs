@@ -75,6 +75,7 @@ async fn h7_without_stock_every_verb_is_an_error_and_never_sold_out(bench: &Benc
     untouched(store.claim(&sale, &refused).await);
     untouched(store.commit(&sale, id).await);
     untouched(store.release(&sale, id).await);
+    untouched(store.reclaim(&sale, id, &claim(1).limits).await);
     untouched(store.expire(&sale, 10).await);
     untouched(store.forfeit(&sale, &token_id(1)).await);
     untouched(store.hold(&sale, id).await);

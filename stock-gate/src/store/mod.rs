@@ -13,8 +13,8 @@ use lockgate_shared::{
     events::{Abandoned, Event, EventKind},
     gate::{
         ClaimAnswer, ClaimRequest, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer,
-        FreezeAnswer, Hold, HoldState, HoldsPage, ItemStock, ReleaseAnswer, RestockAnswer, RestockRequest,
-        StageAnswer, StageRequest, StockSnapshot,
+        FreezeAnswer, Hold, HoldState, HoldsPage, ItemStock, ReclaimAnswer, ReleaseAnswer, RestockAnswer,
+        RestockRequest, StageAnswer, StageRequest, StockSnapshot,
     },
     ids::{ClaimId, ItemId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
@@ -54,6 +54,16 @@ pub trait Store: Send + Sync {
     /// Gives a hold's units back. One that ran out counts as abandoned by the admission it was claimed under, where
     /// the claim came with a limit on those.
     async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError>;
+
+    /// Sells a claim's units to it although it may have been released: a live hold is committed; a released one gets its
+    /// own units if all are free, else as many others (returned ones first, lowest first), under the limits on units,
+    /// sold at once; one that was committed stands. What was refused stays refused, for the sale's life.
+    async fn reclaim(
+        &self,
+        sale: &SaleId,
+        claim: ClaimId,
+        limits: &Limits,
+    ) -> Result<ReclaimAnswer, StoreError>;
 
     /// Marks up to `max` due holds as expiring, earliest deadline first. Their units stay held.
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError>;
@@ -183,6 +193,8 @@ fn lists_claimants(snapshot: &StockSnapshot) -> bool {
 mod conformance;
 #[cfg(test)]
 mod conformance_rebuild;
+#[cfg(test)]
+mod conformance_reclaim;
 #[cfg(test)]
 mod conformance_restock;
 #[cfg(test)]

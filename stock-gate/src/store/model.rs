@@ -2,6 +2,7 @@
 
 mod inside;
 mod rebuild;
+mod reclaim;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,8 +15,8 @@ use lockgate_shared::{
     events::{Abandoned, Event, EventKind},
     gate::{
         ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
-        HoldState, HoldsPage, ItemStock, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer,
-        StageRequest, StockSnapshot,
+        HoldState, HoldsPage, ItemStock, ReclaimAnswer, ReleaseAnswer, RestockAnswer, RestockRequest,
+        StageAnswer, StageRequest, StockSnapshot,
     },
     ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     limits::RESTOCKS_MAX,
@@ -27,7 +28,7 @@ pub use self::inside::Copied;
 use super::{Claim, FreezeOrder, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
-    stock::{self, Counts, Restock, Standing},
+    stock::{self, Counts, Limits, Restock, Standing},
 };
 
 /// The gate in memory. For tests and as the specification; nothing survives the process.
@@ -46,6 +47,8 @@ struct Sale {
     admissions: BTreeMap<ClaimId, i64>,
     abandoned: BTreeMap<AccountHash, Abandoned>,
     forfeited: BTreeSet<TokenId>,
+    /// Claims whose reclaim was refused.
+    refused: BTreeMap<ClaimId, ReclaimAnswer>,
     clock: Timestamp,
     events: Vec<Event>,
     generation: u64,
@@ -298,6 +301,15 @@ impl Store for ModelStore {
 
     async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
         self.with("release", sale, |sale| sale.release(claim))
+    }
+
+    async fn reclaim(
+        &self,
+        sale: &SaleId,
+        claim: ClaimId,
+        limits: &Limits,
+    ) -> Result<ReclaimAnswer, StoreError> {
+        self.with("reclaim", sale, |sale| sale.reclaim(claim, limits))
     }
 
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {

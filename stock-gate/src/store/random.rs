@@ -4,8 +4,8 @@ use lockgate_shared::{
     clock::Timestamp,
     events::Event,
     gate::{
-        ClaimAnswer, CommitAnswer, ConcludeAnswer, ForfeitAnswer, FreezeAnswer, Hold, ReleaseAnswer,
-        RestockAnswer, RestockRequest, StockSnapshot,
+        ClaimAnswer, CommitAnswer, ConcludeAnswer, ForfeitAnswer, FreezeAnswer, Hold, ReclaimAnswer,
+        ReleaseAnswer, RestockAnswer, RestockRequest, StockSnapshot,
     },
     ids::{ClaimId, SaleId},
     store::Effect,
@@ -41,6 +41,7 @@ enum Command {
     },
     Commit(u32),
     Release(u32),
+    Reclaim(u32),
     Expire(usize),
     Forfeit(u32),
     Restock {
@@ -66,6 +67,7 @@ enum Answer {
     Claim(ClaimAnswer),
     Commit(CommitAnswer),
     Release(ReleaseAnswer),
+    Reclaim(ReclaimAnswer),
     Expired(Vec<ClaimId>),
     Forfeit(ForfeitAnswer),
     Restock(RestockAnswer),
@@ -92,6 +94,7 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         }),
         3 => id.clone().prop_map(Command::Commit),
         4 => id.clone().prop_map(Command::Release),
+        4 => id.clone().prop_map(Command::Reclaim),
         3 => (1_usize..4).prop_map(Command::Expire),
         1 => token.prop_map(Command::Forfeit),
         2 => (0_u128..9, 0_usize..3, -4_i64..5).prop_map(|(id, item, change)| Command::Restock { id, item, change }),
@@ -147,6 +150,7 @@ async fn run(bench: &Bench, sale: &SaleId, case: &Case, command: &Command) -> Re
         }
         Command::Commit(id) => store.commit(sale, claim_id(*id)).await.map(Answer::Commit),
         Command::Release(id) => store.release(sale, claim_id(*id)).await.map(Answer::Release),
+        Command::Reclaim(id) => store.reclaim(sale, claim_id(*id), &case.limits).await.map(Answer::Reclaim),
         Command::Expire(max) => store.expire(sale, *max).await.map(Answer::Expired),
         Command::Forfeit(token) => store.forfeit(sale, &token_id(*token)).await.map(Answer::Forfeit),
         Command::Restock { id, item: place, change } => {

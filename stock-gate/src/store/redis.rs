@@ -10,8 +10,8 @@ use lockgate_shared::{
     events,
     gate::{
         ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
-        HoldState, HoldsPage, ItemStock, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer,
-        StageRequest, StockSnapshot,
+        HoldState, HoldsPage, ItemStock, ReclaimAnswer, ReleaseAnswer, RestockAnswer, RestockRequest,
+        StageAnswer, StageRequest, StockSnapshot,
     },
     ids::{AccountHash, ClaimId, ItemId, SaleId, TokenId},
     limits::{CLAIMANTS_MAX, RESTOCKS_MAX, STOCK_MAX, UNIT_NUMBER_MAX},
@@ -26,7 +26,7 @@ use lockgate_shared::{
 use redis::{Script, ToRedisArgs};
 
 use super::{Claim, FreezeOrder, Store, Suspicion};
-use crate::stock;
+use crate::stock::{self, Limits};
 
 macro_rules! script {
     ($name:ident, $file:literal) => {
@@ -51,6 +51,7 @@ mod rebuild;
 script!(CLAIM, guarded "redis/claim.lua");
 script!(COMMIT, guarded "redis/commit.lua");
 script!(RELEASE, guarded "redis/release.lua");
+script!(RECLAIM, guarded "redis/reclaim.lua");
 script!(EXPIRE, guarded "redis/expire.lua");
 script!(FORFEIT, guarded "redis/forfeit.lua");
 script!(RESTOCK, guarded "redis/restock.lua");
@@ -118,7 +119,8 @@ impl RedisStore {
     #[must_use]
     pub fn with(link: RedisLink, settings: RedisSettings) -> Self {
         let RedisSettings { replicas_required, restart_freezes } = settings;
-        let mut scripts = vec![&*CLAIM, &*COMMIT, &*RELEASE, &*EXPIRE, &*FORFEIT, &*RESTOCK];
+        let mut scripts =
+            vec![&*CLAIM, &*COMMIT, &*RELEASE, &*RECLAIM, &*EXPIRE, &*FORFEIT, &*RESTOCK];
         scripts.extend(rebuild::writing());
         let pinned = PinnedSettings { scripts, replicas_required, tells_identity: restart_freezes };
         Self { pinned: Pinned::new(&link, pinned), link, replicas_required }
@@ -185,9 +187,20 @@ fn sound(verb: &'static str, answer: Vec<String>) -> Result<Vec<String>, StoreEr
     }
 }
 
-const PROMISES: [&str; 7] = ["held", "committed", "released", "forfeited", "expired", "changed", "reopened"];
+const PROMISES: [&str; 9] = [
+    "held",
+    "committed",
+    "released",
+    "reclaimed",
+    "refused",
+    "forfeited",
+    "expired",
+    "changed",
+    "reopened",
+];
 
-/// Whether somebody will rely on what an answer says about a hold or an admission. A refusal promises nothing.
+/// Whether somebody will rely on what an answer says about a hold or an admission. A refusal promises nothing,
+/// but for that of a reclaim: the money goes back by it, and it must be the same when it is asked again.
 fn is_promise(words: &[String]) -> bool {
     match words {
         [word] if word == "expired" => false,
@@ -263,6 +276,17 @@ impl Store for RedisStore {
             ["no_such_claim"] => Ok(ReleaseAnswer::NoSuchClaim),
             _ => Err(odd("release", &answer)),
         }
+    }
+
+    async fn reclaim(
+        &self,
+        sale: &SaleId,
+        claim: ClaimId,
+        limits: &Limits,
+    ) -> Result<ReclaimAnswer, StoreError> {
+        let args = [claim.to_string(), limits.per_account.to_string(), limit_text(limits.total)];
+        let answer = self.write("reclaim", &RECLAIM, sale, args.into()).await?;
+        read_reclaim(&answer).ok_or_else(|| odd("reclaim", &answer))
     }
 
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {
@@ -377,6 +401,18 @@ fn read_record(claim: ClaimId, record: &str) -> Option<Hold> {
         claimed_at: Timestamp::from_micros(field()?.parse().ok()?),
         deadline: Timestamp::from_micros(field()?.parse().ok()?),
         memo: field()?.to_owned(),
+    })
+}
+
+fn read_reclaim(answer: &[String]) -> Option<ReclaimAnswer> {
+    Some(match words(answer).as_slice() {
+        ["reclaimed", units] => ReclaimAnswer::Reclaimed { units: events::units_from_text(units).ok()? },
+        ["refused", "sold_out"] => ReclaimAnswer::SoldOut,
+        ["refused", "limit_reached", limit, taken] => {
+            ReclaimAnswer::LimitReached { limit: limit.parse().ok()?, taken: taken.parse().ok()? }
+        }
+        ["no_such_claim"] => ReclaimAnswer::NoSuchClaim,
+        _ => return None,
     })
 }
 

@@ -3,6 +3,7 @@
 mod abandoned;
 mod forfeited;
 mod rebuild;
+mod reclaim;
 mod restock;
 mod rows;
 
@@ -14,8 +15,8 @@ use lockgate_shared::{
     events::EventKind,
     gate::{
         ClaimAnswer, CommitAnswer, ConcludeAnswer, ConcludeRequest, ForfeitAnswer, FreezeAnswer, Hold,
-        HoldState, HoldsPage, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer, StageRequest,
-        StockSnapshot,
+        HoldState, HoldsPage, ReclaimAnswer, ReleaseAnswer, RestockAnswer, RestockRequest, StageAnswer,
+        StageRequest, StockSnapshot,
     },
     ids::{AccountHash, ClaimId, SaleId, TokenId},
     limits::CLAIMANTS_MAX,
@@ -27,7 +28,7 @@ use self::rows::*;
 use super::{Claim, FreezeOrder, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
-    stock,
+    stock::{self, Limits},
 };
 
 /// The gate's tables. The event log's tables ([`lockgate_shared::events::sqlite::EVENTS_SQLITE`]) must be in the same file.
@@ -37,6 +38,7 @@ pub const STOCK_SQLITE: &[Migration] = &[
     Migration { version: 3, sql: forfeited::TABLE },
     Migration { version: 4, sql: restock::TABLES },
     Migration { version: 5, sql: rebuild::TABLES },
+    Migration { version: 6, sql: reclaim::TABLE },
 ];
 
 const TABLES: &str = "
@@ -123,6 +125,16 @@ impl Store for SqliteStore {
 
     async fn release(&self, sale: &SaleId, claim: ClaimId) -> Result<ReleaseAnswer, StoreError> {
         self.write("release", sale, move |db, sale| release(db, sale, claim)).await
+    }
+
+    async fn reclaim(
+        &self,
+        sale: &SaleId,
+        claim: ClaimId,
+        limits: &Limits,
+    ) -> Result<ReclaimAnswer, StoreError> {
+        let limits = *limits;
+        self.write("reclaim", sale, move |db, sale| reclaim::reclaim(db, sale, claim, &limits)).await
     }
 
     async fn expire(&self, sale: &SaleId, max: usize) -> Result<Vec<ClaimId>, StoreError> {

@@ -132,20 +132,24 @@ impl Ledger {
             .await
     }
 
-    /// The buyer finishes an open payment; its webhook is written down in the same step. Answers the payment and
-    /// whether this call finished it.
+    /// The buyer finishes an open payment (or pays one that was made unpayable, where `is_late_success`); its webhook is
+    /// written down in the same step. Answers the payment and whether this call finished it.
     pub(crate) async fn finish(
         &self,
         payment: PaymentId,
         is_paid: bool,
+        is_late_success: bool,
         webhook: WebhookPlan,
     ) -> Result<Option<(Entry, bool)>, StoreError> {
         self.db
             .write("gateway finish", move |db| {
                 let stage = if is_paid { Stage::Paid } else { Stage::Failed };
                 let finished = db
-                    .prepare_cached("UPDATE payments SET state = ?2 WHERE id = ?1 AND state = 'open'")?
-                    .execute([payment.to_string(), stage.as_str().to_owned()])?
+                    .prepare_cached(
+                        "UPDATE payments SET state = ?2 WHERE id = ?1
+                         AND (state = 'open' OR (?3 AND state = 'cancelled' AND order_id IS NOT NULL))",
+                    )?
+                    .execute(params![payment.to_string(), stage.as_str(), is_paid && is_late_success])?
                     == 1;
                 let Some(entry) = entry(db, payment)? else {
                     return Ok(None);

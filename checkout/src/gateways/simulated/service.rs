@@ -231,7 +231,8 @@ async fn finish(
         _ => return Err(Problem::malformed("outcome must be 'paid' or 'failed'.")),
     };
     service.delay().await;
-    let finished = service.ledger.finish(payment, is_paid, service.plan()).await?;
+    let is_late_success = service.behaviour.load().late_success;
+    let finished = service.ledger.finish(payment, is_paid, is_late_success, service.plan()).await?;
     let (entry, _) = finished.ok_or_else(no_such_payment)?;
     service.due.notify_one();
     if service.behaviour.load().drop_callback {

@@ -14,8 +14,8 @@ use super::{
     moves::{Lock, load},
 };
 use crate::{
-    order::{Anomaly, Intake, OrderRecord},
-    payment::{Notice, PaymentId},
+    order::{Intake, OrderRecord},
+    payment::Notice,
     store::{
         ledger::Ledger,
         rows::{NoticeRow, OrderRow, PaymentRow},
@@ -202,8 +202,8 @@ async fn write_orders(tx: &Transaction<'_>, orders: &[&OrderRecord], now: Timest
             "INSERT INTO orders SELECT *, $16::bigint FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[],
                  $5::text[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[],
                  $12::text[], $13::text[], $14::bigint[], $15::boolean[])
-             ON CONFLICT (id) DO UPDATE SET state = excluded.state, ending = excluded.ending, gate = excluded.gate,
-                 unsettled = excluded.unsettled, changed_at = excluded.changed_at",
+             ON CONFLICT (id) DO UPDATE SET units = excluded.units, unit_count = excluded.unit_count,
+                 state = excluded.state, ending = excluded.ending, gate = excluded.gate, unsettled = excluded.unsettled, changed_at = excluded.changed_at",
         )
         .await?;
     tx.execute(
@@ -253,28 +253,5 @@ async fn write_payments(tx: &Transaction<'_>, rows: &[PaymentRow]) -> Result<()>
         .await?;
     tx.execute(&statement, &[&ids, &orders, &positions, &states, &urls, &amounts, &currencies, &created])
         .await?;
-    Ok(())
-}
-
-pub(super) async fn write_anomalies(
-    tx: &Transaction<'_>,
-    anomalies: &[(ClaimId, Anomaly)],
-    now: Timestamp,
-) -> Result<()> {
-    if anomalies.is_empty() {
-        return Ok(());
-    }
-    let orders: Vec<Uuid> = anomalies.iter().map(|(order, _)| order.uuid()).collect();
-    let payments: Vec<Option<Uuid>> =
-        anomalies.iter().map(|(_, anomaly)| anomaly.payment.map(PaymentId::uuid)).collect();
-    let kinds: Vec<&str> = anomalies.iter().map(|(_, anomaly)| anomaly.kind).collect();
-    let details: Vec<&str> = anomalies.iter().map(|(_, anomaly)| anomaly.detail.as_str()).collect();
-    let statement = tx
-        .prepare_cached(
-            "INSERT INTO anomalies (order_id, payment, kind, detail, found_at)
-             SELECT *, $5::bigint FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[])",
-        )
-        .await?;
-    tx.execute(&statement, &[&orders, &payments, &kinds, &details, &now.micros()]).await?;
     Ok(())
 }

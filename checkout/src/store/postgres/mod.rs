@@ -1,5 +1,6 @@
 //! Orders in PostgreSQL: every verb is one transaction; an order is locked from its loading to the commit.
 
+mod anomalies;
 mod batch;
 mod letters;
 mod moves;
@@ -16,13 +17,10 @@ use lockgate_shared::{
 };
 use uuid::Uuid;
 
-use self::{
-    batch::write_anomalies,
-    moves::{Lock, load, owner_of, save},
-};
+use self::moves::{Lock, load, owner_of, save};
 use super::{
-    DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store,
-    UNSETTLED_MAX,
+    AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed,
+    Store, UNSETTLED_MAX,
     rows::{NoticeRow, RowError},
 };
 use crate::{
@@ -136,6 +134,14 @@ impl Store for PostgresStore {
         self.transact("books", async |tx| books(tx, sale).await).await
     }
 
+    async fn anomalies(
+        &self,
+        sale: &SaleId,
+        after: Option<u64>,
+    ) -> std::result::Result<Vec<AnomalyRecord>, StoreError> {
+        self.transact("anomalies", async |tx| anomalies::page(tx, sale, after).await).await
+    }
+
     async fn dead_letters(&self, sale: &SaleId) -> std::result::Result<DeadLetters, StoreError> {
         self.transact("dead letters", async |tx| letters::all(tx, sale).await).await
     }
@@ -158,12 +164,13 @@ async fn decide(
     let Some(before) = load(tx, &[id.uuid()], Lock::Yes).await?.remove(&id.uuid()) else {
         return Ok(None);
     };
-    let decision = order::decide(&before, event, now);
-    let mut anomalies: Vec<_> = decision.anomalies.iter().map(|anomaly| (id, anomaly.clone())).collect();
+    let mut decision = order::decide(&before, event, now);
+    let mut anomalies: Vec<_> = decision.anomalies.drain(..).map(|anomaly| (id, anomaly)).collect();
     if decision.after != before {
-        save(tx, Some(&before), decision.after.clone(), now, &mut anomalies).await?;
+        decision.after = save(tx, Some(&before), decision.after, now, &mut anomalies).await?;
     }
-    write_anomalies(tx, &anomalies, now).await?;
+    anomalies::write(tx, &anomalies, now).await?;
+    decision.anomalies = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();
     Ok(Some(decision))
 }
 
@@ -188,7 +195,7 @@ async fn place(
     let mut after = before.clone();
     let placed = after.place(batch, now);
     batch::write_changes(tx, &before, &after, now).await?;
-    batch::write_anomalies(tx, &placed.anomalies, now).await?;
+    anomalies::write(tx, &placed.anomalies, now).await?;
     Ok(placed)
 }
 

@@ -152,8 +152,8 @@ async fn write_order(tx: &Transaction<'_>, order: &OrderRecord, now: Timestamp) 
     let statement = tx
         .prepare_cached(
             "INSERT INTO orders VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-             ON CONFLICT (id) DO UPDATE SET state = excluded.state, ending = excluded.ending, gate = excluded.gate,
-                 unsettled = excluded.unsettled, changed_at = excluded.changed_at",
+             ON CONFLICT (id) DO UPDATE SET units = excluded.units, unit_count = excluded.unit_count,
+                 state = excluded.state, ending = excluded.ending, gate = excluded.gate, unsettled = excluded.unsettled, changed_at = excluded.changed_at",
         )
         .await?;
     tx.execute(

@@ -57,19 +57,20 @@ async fn running(bench: &Bench) -> SaleId {
 }
 
 /// Every writing verb where it would write, and what it said.
-async fn every_write(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 5] {
-    let [claimed, committed, released, expired] = every_append(bench, sale).await;
+async fn every_write(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 6] {
+    let [claimed, committed, released, expired, reclaimed] = every_append(bench, sale).await;
     let forfeited = bench.store.forfeit(sale, &token_id(3)).await.map(drop);
-    [claimed, committed, released, expired, forfeited]
+    [claimed, committed, released, expired, reclaimed, forfeited]
 }
 
 /// Those that append an event.
-async fn every_append(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 4] {
+async fn every_append(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 5] {
     let mut two = claim(9);
     two.request.quantity = 2;
     let claimed = bench.store.claim(sale, &two).await.map(drop);
     let [committed, released, expired] = every_ending(bench, sale).await;
-    [claimed, committed, released, expired]
+    let reclaimed = bench.store.reclaim(sale, claim_id(1), &claim(1).limits).await.map(drop);
+    [claimed, committed, released, expired, reclaimed]
 }
 
 async fn every_ending(bench: &Bench, sale: &SaleId) -> [Result<(), StoreError>; 3] {

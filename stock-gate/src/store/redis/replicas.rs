@@ -14,6 +14,7 @@ use lockgate_shared::{
 };
 
 use super::{RedisSettings, servers::proxy};
+use crate::stock::Limits;
 use crate::store::{
     Claim,
     testbed::{Bench, check_invariant, claim, claim_id, freeze_order, item, open, sale, take, token_id},
@@ -73,6 +74,12 @@ async fn what_no_replica_acknowledges_is_unknown_also_when_it_is_asked_again() {
     assert_eq!(other.store.release(&sale, claim_id(3)).await.unwrap_err().effect, Effect::Unknown);
     assert_eq!(other.store.release(&sale, claim_id(3)).await.unwrap_err().effect, Effect::Unknown);
     assert_eq!(other.store.forfeit(&sale, &token_id(5)).await.unwrap_err().effect, Effect::Unknown);
+    // Also a refused reclaim, by which money goes back.
+    for n in [2, 3, 3] {
+        let limits = Limits { total: Some(0), ..claim(n).limits };
+        let lost = other.store.reclaim(&sale, claim_id(n), &limits).await;
+        assert_eq!(lost.unwrap_err().effect, Effect::Unknown);
+    }
     // Refusals and what changes nothing promise nothing.
     assert_eq!(other.store.commit(&sale, claim_id(8)).await.unwrap(), CommitAnswer::NoSuchClaim);
     assert_eq!(other.store.expire(&sale, 10).await.unwrap(), []);
