@@ -10,7 +10,7 @@
 
 mod decide;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::decide::{decide, dispute, place};
 
@@ -18,6 +18,7 @@ use lockgate_shared::{
     clock::Timestamp,
     gate::{CommitAnswer, ReleaseAnswer},
     ids::{AccountHash, ClaimId, ItemId, SaleId},
+    language::Language,
 };
 
 use crate::{
@@ -118,6 +119,8 @@ pub struct OrderRecord {
     pub price: Money,
     /// Where to write to, if the buyer said so.
     pub email: Option<String>,
+    /// In which language.
+    pub language: Option<Language>,
     /// When the units were claimed.
     pub claimed_at: Timestamp,
     /// Until when they are held.
@@ -149,6 +152,8 @@ pub struct Placement {
     pub price: Money,
     /// Where to write to.
     pub email: Option<String>,
+    /// In which language.
+    pub language: Option<Language>,
     /// When the units were claimed.
     pub claimed_at: Timestamp,
     /// Until when they are held.
@@ -293,6 +298,7 @@ impl OrderRecord {
             units: claim.units.clone(),
             price: claim.price.clone(),
             email: claim.email.clone(),
+            language: claim.language,
             claimed_at: claim.claimed_at,
             hold_expires_at: claim.hold_expires_at,
             state: OrderState::AwaitingPayment,

@@ -3,6 +3,7 @@
 mod batch;
 mod letters;
 mod moves;
+mod outbox;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,6 +28,7 @@ use super::{
 };
 use crate::{
     order::{self, Decision, GateSide, Intake, OrderEvent, OrderRecord, OrderState},
+    outbox::Wants,
     payment::{Notice, PaymentId},
 };
 
@@ -41,13 +43,20 @@ type Result<T> = std::result::Result<T, RowError>;
 /// Orders in PostgreSQL.
 pub struct PostgresStore {
     pool: Pool,
+    wants: Wants,
 }
 
 impl PostgresStore {
     /// Over a pool whose database has [`ORDERS_POSTGRES`] applied.
     #[must_use]
     pub fn new(pool: Pool) -> Self {
-        Self { pool }
+        Self { pool, wants: Wants::default() }
+    }
+
+    /// The same, with an outbox for the channels that are set up.
+    #[must_use]
+    pub fn telling(self, wants: Wants) -> Self {
+        Self { wants, ..self }
     }
 
     /// Runs `op` in one transaction. Whatever fails before the commit changed nothing.
@@ -83,7 +92,7 @@ impl Store for PostgresStore {
         dead: &[DeadLetter],
         now: Timestamp,
     ) -> std::result::Result<Placed, StoreError> {
-        self.transact("place", async |tx| place(tx, sale, batch, dead, now).await).await
+        self.transact("place", async |tx| place(tx, sale, batch, dead, (now, self.wants)).await).await
     }
 
     async fn decide(
@@ -92,7 +101,7 @@ impl Store for PostgresStore {
         event: &OrderEvent,
         now: Timestamp,
     ) -> std::result::Result<Option<Decision>, StoreError> {
-        self.transact("decide", async |tx| decide(tx, order, event, now).await).await
+        self.transact("decide", async |tx| decide(tx, order, event, (now, self.wants)).await).await
     }
 
     async fn notify(
@@ -102,7 +111,7 @@ impl Store for PostgresStore {
         notice: &Notice,
         now: Timestamp,
     ) -> std::result::Result<Notified, StoreError> {
-        self.transact("notify", async |tx| notify(tx, gateway, event, notice, now).await).await
+        self.transact("notify", async |tx| notify(tx, gateway, event, notice, (now, self.wants)).await).await
     }
 
     async fn order(&self, order: ClaimId) -> std::result::Result<Option<OrderRecord>, StoreError> {
@@ -149,21 +158,24 @@ impl Store for PostgresStore {
     }
 }
 
+/// When a change happens, and which channels hear of it.
+type When = (Timestamp, Wants);
+
 async fn decide(
     tx: &Transaction<'_>,
     id: ClaimId,
     event: &OrderEvent,
-    now: Timestamp,
+    when: When,
 ) -> Result<Option<Decision>> {
     let Some(before) = load(tx, &[id.uuid()], Lock::Yes).await?.remove(&id.uuid()) else {
         return Ok(None);
     };
-    let decision = order::decide(&before, event, now);
+    let decision = order::decide(&before, event, when.0);
     let mut anomalies: Vec<_> = decision.anomalies.iter().map(|anomaly| (id, anomaly.clone())).collect();
     if decision.after != before {
-        save(tx, Some(&before), decision.after.clone(), now, &mut anomalies).await?;
+        save(tx, Some(&before), decision.after.clone(), when, &mut anomalies).await?;
     }
-    write_anomalies(tx, &anomalies, now).await?;
+    write_anomalies(tx, &anomalies, when.0).await?;
     Ok(Some(decision))
 }
 
@@ -174,7 +186,7 @@ async fn place(
     sale: &SaleId,
     batch: &[Intake],
     dead: &[DeadLetter],
-    now: Timestamp,
+    (now, wants): When,
 ) -> Result<Placed> {
     letters::write(tx, sale, dead).await?;
     if batch.is_empty() {
@@ -185,9 +197,10 @@ async fn place(
     ids.dedup();
     lock_claims(tx, &ids).await?;
     let before = batch::load_ledger(tx, batch, &ids).await?;
-    let mut after = before.clone();
+    let mut after = batch::Ledger { wants, ..before.clone() };
     let placed = after.place(batch, now);
     batch::write_changes(tx, &before, &after, now).await?;
+    outbox::write(tx, &after.drafts, now).await?;
     batch::write_anomalies(tx, &placed.anomalies, now).await?;
     Ok(placed)
 }
@@ -214,7 +227,7 @@ async fn notify(
     gateway: &str,
     event: &str,
     notice: &Notice,
-    now: Timestamp,
+    when: When,
 ) -> Result<Notified> {
     if let Some(order) = notice.order {
         lock_claims(tx, &[order.uuid()]).await?;
@@ -231,7 +244,7 @@ async fn notify(
                 &row.outcome,
                 &row.amount,
                 &row.currency,
-                &now.micros(),
+                &when.0.micros(),
             ],
         )
         .await?
@@ -241,7 +254,7 @@ async fn notify(
     }
     let owner = owner_of(tx, notice.payment).await?.or(notice.order);
     let decision = match owner {
-        Some(order) => decide(tx, order, &OrderEvent::Notified(notice.clone()), now).await?,
+        Some(order) => decide(tx, order, &OrderEvent::Notified(notice.clone()), when).await?,
         None => None,
     };
     let Some(decision) = decision else {
