@@ -83,7 +83,8 @@ impl SmtpServer {
         if host.is_empty() {
             return Err("names no host".into());
         }
-        if authority.port().is_some() && authority.port_u16().is_none_or(|port| port == 0) {
+        let has_port = place.len() > authority.host().len();
+        if has_port && authority.port_u16().is_none_or(|port| port == 0) {
             return Err("has a port that is none".into());
         }
         let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());

@@ -227,7 +227,8 @@ async fn m10_a_sender_killed_before_it_wrote_it_down_sends_again_under_the_same_
     eventually("another sender took over", 5, async || receiver.came().len() == 2).await;
     all_delivered(&shop).await;
     let came = receiver.came();
-    assert_eq!((&came[0].id, &came[0].body), (&came[1].id, &came[1].body));
+    assert_eq!(came[0].id, came[1].id);
+    assert_eq!(came[0].body["timestamp"], came[1].body["timestamp"]);
     assert_eq!(receiver.kinds_of(&order), ["order.paid", "order.paid"]);
     assert_eq!(post.taken().len(), 1, "what was written down is not sent again");
 }

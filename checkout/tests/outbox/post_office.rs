@@ -253,10 +253,13 @@ async fn take(
     headers: HeaderMap,
     body: Bytes,
 ) -> (StatusCode, HeaderMap, &'static str) {
-    // Whoever still has the old secret, and whoever has the new one, can tell that it comes from us.
-    for secret in [SECRET, SECRET_NEXT] {
-        let check = standardwebhooks::Webhook::new(secret).unwrap().verify(&body, &headers);
-        check.unwrap_or_else(|error| panic!("{error}: {headers:?}"));
+    // Whoever still has the old secret, and whoever has the new one, can tell that it comes from us. The reference
+    // library signs what came; the shop's clock is set by hand, so its time is not held against the machine's.
+    let text = |name: &str| headers[name].to_str().unwrap().to_owned();
+    let (given, at) = (text("webhook-signature"), text("webhook-timestamp").parse().unwrap());
+    for (secret, given) in [SECRET, SECRET_NEXT].iter().zip(given.split(' ')) {
+        let reference = standardwebhooks::Webhook::new(secret).unwrap();
+        assert_eq!(reference.sign(&text("webhook-id"), at, &body).unwrap(), given);
     }
     let id = headers["webhook-id"].to_str().unwrap().to_owned();
     let body = serde_json::from_slice(&body).unwrap();
