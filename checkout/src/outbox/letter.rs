@@ -120,12 +120,13 @@ fn english(kind: MessageKind, content: &Content, facts: &Facts<'_>) -> Words {
     let before = content.units_before.as_deref().map(numbers);
     match kind {
         MessageKind::Paid => {
-            let mut said = vec![format!("Your payment of {} has arrived. This is yours:", money(&None))];
+            let mut said = vec![format!("Your payment of {} has arrived.", money(&None))];
             if before.is_some() {
                 said.push(
                     "It came after the units first held for you had gone back, so you have others instead.".into(),
                 );
             }
+            said.push("This is yours:".into());
             ("Paid", "Paid. Thank you!", said)
         }
         MessageKind::UnitsChanged => (
@@ -179,7 +180,7 @@ fn german(kind: MessageKind, content: &Content, facts: &Facts<'_>) -> Words {
     let before = content.units_before.as_deref().map(numbers);
     match kind {
         MessageKind::Paid => {
-            let mut said = vec![format!("Ihre Zahlung über {} ist eingegangen. Das gehört Ihnen:", money(&None))];
+            let mut said = vec![format!("Ihre Zahlung über {} ist eingegangen.", money(&None))];
             if before.is_some() {
                 said.push(
                     "Sie kam, als die zuerst reservierten Stücke schon wieder frei waren. Sie haben dafür andere \
@@ -187,6 +188,7 @@ fn german(kind: MessageKind, content: &Content, facts: &Facts<'_>) -> Words {
                         .into(),
                 );
             }
+            said.push("Das gehört Ihnen:".into());
             ("Bezahlt", "Bezahlt. Vielen Dank!", said)
         }
         MessageKind::UnitsChanged => (
