@@ -156,18 +156,20 @@ fn english(kind: MessageKind, content: &Content, facts: &Facts<'_>) -> Words {
                 charged,
             ],
         ),
-        MessageKind::RefundDue | MessageKind::Refunded | MessageKind::PaymentRefunded => {
-            let money = money(&content.money);
-            let reason = match why(content) {
-                Why::Late => format!("Your payment of {money} came after the units had gone back."),
-                Why::Ended => format!("Your order was ended after you had paid {money} for it."),
-                Why::Second => format!("A second payment of {money} arrived. Your order stays paid by the first."),
-                Why::Unfit => format!("A payment of {money} arrived that cannot pay this order."),
-            };
-            let back = "It is returned in full, the way it came. Until your bank shows it may take some days.";
-            ("Your money goes back", "Your money is on its way back", vec![reason, back.into()])
-        }
+        MessageKind::RefundDue | MessageKind::Refunded | MessageKind::PaymentRefunded => english_refund(content),
     }
+}
+
+fn english_refund(content: &Content) -> Words {
+    let money = price(Language::English, content.money.as_ref().unwrap_or(&content.price));
+    let reason = match why(content) {
+        Why::Late => format!("Your payment of {money} came after the units had gone back."),
+        Why::Ended => format!("Your order was ended after you had paid {money} for it."),
+        Why::Second => format!("A second payment of {money} arrived. Your order stays paid by the first."),
+        Why::Unfit => format!("A payment of {money} arrived that cannot pay this order."),
+    };
+    let back = "It is returned in full, the way it came. It may take some days until your bank shows it.";
+    ("Your money goes back", "Your money is on its way back", vec![reason, back.into()])
 }
 
 fn german(kind: MessageKind, content: &Content, facts: &Facts<'_>) -> Words {
@@ -221,22 +223,23 @@ fn german(kind: MessageKind, content: &Content, facts: &Facts<'_>) -> Words {
                 charged,
             ],
         ),
-        MessageKind::RefundDue | MessageKind::Refunded | MessageKind::PaymentRefunded => {
-            let money = money(&content.money);
-            let reason = match why(content) {
-                Why::Late => format!("Ihre Zahlung über {money} kam, als die Stücke schon wieder frei waren."),
-                Why::Ended => format!("Ihre Bestellung wurde beendet, nachdem Sie {money} dafür bezahlt hatten."),
-                Why::Second => format!(
-                    "Eine zweite Zahlung über {money} ist eingegangen. Ihre Bestellung bleibt durch die erste bezahlt."
-                ),
-                Why::Unfit => {
-                    format!("Eine Zahlung über {money} ist eingegangen, die zu dieser Bestellung nicht passt.")
-                }
-            };
-            let back = "Sie geht vollständig auf dem Weg zurück, auf dem sie kam. Bis Ihre Bank sie zeigt, kann es einige \
-                        Tage dauern.";
-            let back = if matches!(why(content), Why::Ended) { back.replacen("Sie geht", "Das Geld geht", 1) } else { back.to_owned() };
-            ("Ihr Geld geht zurück", "Ihr Geld ist auf dem Weg zu Ihnen", vec![reason, back])
-        }
+        MessageKind::RefundDue | MessageKind::Refunded | MessageKind::PaymentRefunded => german_refund(content),
     }
+}
+
+fn german_refund(content: &Content) -> Words {
+    let money = price(Language::German, content.money.as_ref().unwrap_or(&content.price));
+    let reason = match why(content) {
+        Why::Late => format!("Ihre Zahlung über {money} kam, als die Stücke schon wieder frei waren."),
+        Why::Ended => format!("Ihre Bestellung wurde beendet, nachdem Sie {money} dafür bezahlt hatten."),
+        Why::Second => format!(
+            "Eine zweite Zahlung über {money} ist eingegangen. Ihre Bestellung bleibt durch die erste bezahlt."
+        ),
+        Why::Unfit => {
+            format!("Eine Zahlung über {money} ist eingegangen, die zu dieser Bestellung nicht passt.")
+        }
+    };
+    let back = "Das Geld geht vollständig auf dem Weg zurück, auf dem es kam. Bis Ihre Bank es zeigt, kann es einige Tage \
+                dauern.";
+    ("Ihr Geld geht zurück", "Ihr Geld ist auf dem Weg zu Ihnen", vec![reason, back.into()])
 }
