@@ -144,7 +144,7 @@ mod tests {
         ] {
             let told =
                 loaded(&format!("[mail]\nsmtp_url = \"{bad}\"\nfrom = \"a@b.example\"\n")).unwrap_err();
-            assert!(told.contains("mail.smtp_url") && !told.contains(bad), "{told}");
+            assert!(told.contains("mail.smtp_url") && (bad.len() < 8 || !told.contains(bad)), "{told}");
         }
     }
 }
