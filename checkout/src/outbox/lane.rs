@@ -54,7 +54,7 @@ pub(super) async fn run(app: Arc<App>, channel: Channel, mut stop: watch::Receiv
             Some(ended) = lane.tasks.join_next() => {
                 // A task that panicked left its message leased; it comes again.
                 if let Ok(came) = ended {
-                    lane.note(came);
+                    lane.note(&came);
                 }
             }
             () = app.outbox.due(channel).notified() => {}
@@ -92,7 +92,7 @@ impl Lane {
     }
 
     /// Leaves a receiver in trouble alone for a while: its messages keep their attempts, and it keeps its breath.
-    fn note(&mut self, came: Result<(), Undelivered>) {
+    fn note(&mut self, came: &Result<(), Undelivered>) {
         let Err(Undelivered { is_by_receiver: true, not_before_seconds, .. }) = came else {
             self.troubles = 0;
             return;
