@@ -9,6 +9,7 @@ use lockgate_shared::{
     events::Event,
     gate::Hold,
     ids::{AccountHash, ClaimId, ItemId, SaleId},
+    language::Language,
     limits::EMAIL_BYTES_MAX,
 };
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub struct Wish {
     pub quantity: u32,
     /// Where to write to, already in its plain form.
     pub email: Option<String>,
+    /// In which language, where the request said so. The same wish in another language is the same wish.
+    pub language: Option<Language>,
 }
 
 impl Wish {
@@ -80,6 +83,9 @@ pub struct Memo {
     /// Where to write to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
+    /// In which language; a memo without it is of a shopper who named none, or of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<Language>,
     /// The key the access key was made with, so that a repeated request gets the same one.
     pub kid: String,
 }
@@ -115,6 +121,7 @@ pub fn placement_of_hold(sale: &SaleId, hold: &Hold) -> Result<Placement, String
         units: hold.units.clone(),
         price: Money { amount: memo.amount, currency: memo.currency },
         email: memo.email,
+        language: memo.language,
         claimed_at: hold.claimed_at,
         hold_expires_at: hold.deadline,
     })
@@ -135,6 +142,7 @@ pub fn intake_of_event(sale: &SaleId, event: &Event) -> Result<Intake, String> {
             amount: 0,
             currency: "XXX".to_owned(),
             email: None,
+            language: None,
             kid: String::new(),
         },
         (Err(problem), EventKind::Claimed | EventKind::Committed) => return Err(problem),
@@ -147,6 +155,7 @@ pub fn intake_of_event(sale: &SaleId, event: &Event) -> Result<Intake, String> {
         units: event.units.clone(),
         price: Money { amount: memo.amount, currency: memo.currency },
         email: memo.email,
+        language: memo.language,
         claimed_at: event.claimed_at,
         hold_expires_at: event.deadline,
     };
@@ -169,7 +178,7 @@ mod tests {
     use super::*;
 
     fn wish(item: &str, quantity: u32, email: Option<&str>) -> Wish {
-        Wish { item: item.parse().unwrap(), quantity, email: email.map(str::to_owned) }
+        Wish { item: item.parse().unwrap(), quantity, email: email.map(str::to_owned), language: None }
     }
 
     #[test]
@@ -180,6 +189,8 @@ mod tests {
         for other in [wish("phone", 2, None), wish("phone2", 1, None), wish("phone", 1, Some("a@b"))] {
             assert_ne!(first, other.fingerprint());
         }
+        let in_german = Wish { language: Some(Language::German), ..wish("phone", 1, None) };
+        assert_eq!(first, in_german.fingerprint(), "another language is no other wish");
     }
 
     #[test]
@@ -199,9 +210,14 @@ mod tests {
             amount: 1,
             currency: "EUR".into(),
             email: None,
+            language: Some(Language::German),
             kid: "k1".into(),
         };
         assert_eq!(Memo::parse(&memo.to_text()), Ok(memo));
+        let old = r#"{"fingerprint":"f","amount":1,"currency":"EUR","kid":"k1"}"#;
+        assert_eq!(Memo::parse(old).unwrap().language, None);
+        let of_a_later_release = old.replace('{', r#"{"language":"tlh","#);
+        assert_eq!(Memo::parse(&of_a_later_release).unwrap().language, Some(Language::English));
         assert!(Memo::parse("").is_err());
     }
 }

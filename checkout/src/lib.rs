@@ -12,6 +12,7 @@
 //! | from the gate's records to orders; from an order's decision to its end | [`intake`], [`settler`] |
 //! | a stock put together again from holds and orders: the rule, the loop | [`rebuild`], [`rebuilder`] |
 //! | where orders are kept | [`store`] |
+//! | mails to buyers, webhooks to the shop: the rule, their delivery | [`outbox`] |
 //! | payment gateways, webhooks | [`gateways`] |
 //! | the routes | `http`; every refusal's code is in `refusals` |
 //!
@@ -27,6 +28,7 @@ pub mod gateways;
 mod http;
 pub mod intake;
 pub mod order;
+pub mod outbox;
 pub mod payment;
 pub mod rebuild;
 pub mod rebuilder;
@@ -50,6 +52,7 @@ pub use self::{
     },
     http::{operator_router, router},
     intake::IntakeSettings,
+    outbox::{Outbox, OutboxSettings},
     store::{
         Store,
         postgres::{ORDERS_POSTGRES, PostgresStore},
@@ -57,13 +60,15 @@ pub use self::{
     },
 };
 
-/// Runs every loop of checkout until `stop` is true: intake and what belongs to it, settler, and the renewal of the
-/// stock view.
+/// Runs every loop of checkout until `stop` is true: intake and what belongs to it, settler, outbox, and the renewal
+/// of the stock view.
 pub async fn run(app: Arc<App>, stop: watch::Receiver<bool>) {
     let view = app.stock.run(&app.catalog, &app.gate, &*app.clock, stop.clone());
     let backlog = app.backlog.run(&app, stop.clone());
     let tend = intake::tend::run(Arc::clone(&app), stop.clone());
+    let outbox = outbox::run(Arc::clone(&app), stop.clone());
     tokio::join!(
+        outbox,
         intake::run(Arc::clone(&app), stop.clone()),
         settler::run(Arc::clone(&app), stop.clone()),
         rebuilder::run(Arc::clone(&app), stop),

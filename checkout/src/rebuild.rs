@@ -137,12 +137,14 @@ fn by_order(order: &OrderRecord, survived: Option<&Hold>, kid: &str) -> (Rank, H
 /// What the claimant wrote, as far as the order tells.
 fn memo_of(order: &OrderRecord, kid: &str) -> Memo {
     let quantity = u32::try_from(order.units.len()).unwrap_or(u32::MAX);
-    let wish = Wish { item: order.item.clone(), quantity, email: order.email.clone() };
+    let wish =
+        Wish { item: order.item.clone(), quantity, email: order.email.clone(), language: order.language };
     Memo {
         fingerprint: wish.fingerprint(),
         amount: order.price.amount,
         currency: order.price.currency.clone(),
         email: order.email.clone(),
+        language: order.language,
         kid: kid.to_owned(),
     }
 }

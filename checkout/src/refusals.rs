@@ -7,7 +7,7 @@ use lockgate_shared::{
     problem::Problem,
 };
 
-use crate::order::Refusal;
+use crate::{order::Refusal, outbox::MessageId};
 
 /// 404 `no_such_item`.
 pub(crate) fn no_such_item() -> Problem {
@@ -161,4 +161,13 @@ pub(crate) fn order_not_ready() -> Problem {
 pub(crate) fn no_such_payment() -> Problem {
     let detail = "There is no such payment. Open your order to see how it stands.";
     Problem::new(StatusCode::NOT_FOUND, "no_such_payment", detail)
+}
+
+/// 404 `no_such_message`.
+pub(crate) fn no_such_message(message: MessageId) -> Problem {
+    let detail = format!(
+        "There is no dead message {message}. It may have been delivered meanwhile, or it waits to be tried again; GET \
+         /operator/v1/outbox lists the dead ones."
+    );
+    Problem::new(StatusCode::NOT_FOUND, "no_such_message", detail)
 }

@@ -18,8 +18,12 @@ use http::{Request, Response, StatusCode};
 use lockgate_checkout::{
     SqliteStore, Store,
     order::{Decision, Intake, OrderEvent, OrderRecord},
+    outbox::{Channel, MessageId},
     payment::{Notice, PaymentId},
-    store::{AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, Placed},
+    store::{
+        AnomalyRecord, Attempt, ChannelFigures, DeadLetter, DeadLetters, DeadMessage, ItemBooks, Leased,
+        Notified, OutboxStore, Placed,
+    },
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -157,6 +161,49 @@ impl Store for Switched {
     async fn ping(&self) -> Result<(), StoreError> {
         self.check("ping")?;
         self.store.ping().await
+    }
+}
+
+#[async_trait]
+impl OutboxStore for Switched {
+    async fn lease_messages(
+        &self,
+        channel: Channel,
+        most: usize,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<Leased>, StoreError> {
+        self.store.lease_messages(channel, most, now, until).await
+    }
+
+    async fn record_attempt(
+        &self,
+        message: MessageId,
+        lease: u32,
+        attempt: &Attempt,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.store.record_attempt(message, lease, attempt, now).await
+    }
+
+    async fn outbox_figures(&self) -> Result<BTreeMap<Channel, ChannelFigures>, StoreError> {
+        self.store.outbox_figures().await
+    }
+
+    async fn dead_messages(&self) -> Result<Vec<DeadMessage>, StoreError> {
+        self.store.dead_messages().await
+    }
+
+    async fn retry_messages(&self, one: Option<MessageId>, now: Timestamp) -> Result<u64, StoreError> {
+        self.store.retry_messages(one, now).await
+    }
+
+    async fn trim_messages(
+        &self,
+        delivered_before: Timestamp,
+        dead_before: Timestamp,
+    ) -> Result<u64, StoreError> {
+        self.store.trim_messages(delivered_before, dead_before).await
     }
 }
 

@@ -10,7 +10,7 @@
 //! | work that whoever enters must do | [`proof_of_work`] |
 //! | what the gate is asked and answers; what it records | [`gate`], [`events`] |
 //! | calls between services; what keeps a dependency's trouble to itself | [`service_call`], [`circuit`] |
-//! | prices and times in words | [`wording`] |
+//! | languages, prices and times in words | [`language`], [`wording`] |
 //! | errors as HTTP says them | [`problem`] |
 //! | reading requests, choosing page or JSON, the listener | [`request`], [`negotiate`], [`edge`] |
 //! | SQLite, Redis, PostgreSQL, migrations | [`store`] |
@@ -29,6 +29,7 @@ pub mod gate;
 pub mod ids;
 pub mod jwt;
 pub mod keys;
+pub mod language;
 pub mod limits;
 pub mod negotiate;
 pub mod operator;

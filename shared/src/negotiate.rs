@@ -51,7 +51,7 @@ fn quality(headers: &HeaderMap, ranges: &[&str]) -> u16 {
     0
 }
 
-fn parse_range(text: &str) -> Option<(&str, u16)> {
+pub(crate) fn parse_range(text: &str) -> Option<(&str, u16)> {
     let mut parts = text.split(';').map(str::trim);
     let name = parts.next()?;
     let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));

@@ -63,6 +63,7 @@ impl App {
             amount,
             currency: item.currency.clone(),
             email: wish.email.clone(),
+            language: wish.language,
             kid: self.access.kid().to_owned(),
         };
         let request = ClaimRequest {

@@ -8,10 +8,16 @@ mod claim;
 mod letters;
 mod notices;
 mod operator;
+mod outbox;
 mod pay;
 mod restock;
 
-pub use self::{claim::Claimed, letters::Retried, pay::Cancelled};
+pub use self::{
+    claim::Claimed,
+    letters::Retried,
+    outbox::{OutboxView, Requeued},
+    pay::Cancelled,
+};
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,6 +42,7 @@ use crate::{
     gateways::Gateway,
     intake::{IntakeSettings, backlog::BacklogView, pace::Pace},
     order::{Anomaly, OrderEvent, OrderRecord, Placement, Verdict},
+    outbox::Outbox,
     stock_view::StockView,
     store::{Guarded, Placed, Store},
 };
@@ -87,6 +94,7 @@ pub struct App {
     pub(crate) backlog: BacklogView,
     pub(crate) pace: Pace,
     pub(crate) accounts: Arc<AccountLimit>,
+    pub(crate) outbox: Outbox,
     /// Orders were taken in.
     pub(crate) arrivals: Notify,
     /// A claim was won here.
@@ -139,6 +147,18 @@ impl App {
     /// The same, taking the gate's records in as `intake` says.
     #[must_use]
     pub fn with_settings(parts: AppParts, accounts: Arc<AccountLimit>, intake: IntakeSettings) -> Arc<Self> {
+        Self::with_outbox(parts, accounts, intake, Outbox::default())
+    }
+
+    /// The same, delivering messages by `outbox`. The store must have been told the same channels, or it writes no
+    /// messages for them.
+    #[must_use]
+    pub fn with_outbox(
+        parts: AppParts,
+        accounts: Arc<AccountLimit>,
+        intake: IntakeSettings,
+        outbox: Outbox,
+    ) -> Arc<Self> {
         let pace = intake.pace_per_second;
         Arc::new(Self {
             access: OrderAccess::new(Arc::clone(&parts.ring)),
@@ -157,6 +177,7 @@ impl App {
             backlog: BacklogView::new(intake.backlog_max, pace.map(|pace| pace.get().into())),
             pace: Pace::new(pace),
             accounts,
+            outbox,
             arrivals: Notify::new(),
             claimed: Notify::new(),
             work: Notify::new(),
@@ -235,6 +256,7 @@ impl App {
             self.work.notify_one();
         }
         self.arrivals.notify_waiters();
+        self.outbox.wake();
     }
 
     fn report(&self, order: &OrderRecord, anomalies: &[Anomaly]) {
@@ -244,6 +266,7 @@ impl App {
         if order.is_unsettled() {
             self.work.notify_one();
         }
+        self.outbox.wake();
     }
 
     /// The present moment.

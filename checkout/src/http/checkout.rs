@@ -7,12 +7,13 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use lockgate_shared::{
     catalog::StoredSale,
     clock::Timestamp,
     credentials::{check_idempotency_key, idempotency_key},
     ids::{ClaimId, ItemId, SaleId},
+    language::Language,
     limits::QUANTITY_MAX,
     negotiate::wants_html,
     problem::Problem,
@@ -95,7 +96,9 @@ pub(super) async fn claim(
 ) -> Result<Response, Problem> {
     let sale = sale_of(&app, &sale)?;
     let token = token::check(&headers, &sale, &app.ring, app.now())?;
+    let language = Language::asked_for(request.uri().query(), &headers);
     let (wish, key, kind) = read_claim(&headers, request).await?;
+    let wish = Wish { language, ..wish };
     let claimed = app.claim(&sale, &token, &key, &wish).await?;
     if kind == BodyKind::Json {
         return Ok(page::json(StatusCode::ACCEPTED, &ClaimView::of(&app, claimed)));
@@ -133,7 +136,7 @@ fn wish(item: &str, quantity: u32, email: Option<&str>) -> Result<Wish, Problem>
     }
     let email = check_email(email.unwrap_or_default())
         .map_err(|problem| Problem::malformed(format!("email {problem}.")))?;
-    Ok(Wish { item: item.parse().map_err(|_| refusals::no_such_item())?, quantity, email })
+    Ok(Wish { item: item.parse().map_err(|_| refusals::no_such_item())?, quantity, email, language: None })
 }
 
 #[derive(Template)]
@@ -144,6 +147,8 @@ struct ChoosePage<'a> {
     is_open: bool,
     expires_at: Timestamp,
     idempotency_key: String,
+    /// What the address asks for, kept on the way to the claim.
+    language: Option<Language>,
 }
 
 #[derive(Template)]
@@ -179,6 +184,7 @@ pub(super) async fn choose(
     State(app): State<Arc<App>>,
     SalePath(sale): SalePath,
     headers: HeaderMap,
+    uri: Uri,
 ) -> Result<Response, Problem> {
     let sale = sale_of(&app, &sale)?;
     let is_page = wants_html(&headers);
@@ -204,6 +210,7 @@ pub(super) async fn choose(
         expires_at,
         // Fresh with each page: sending one page twice is one order, two pages are two.
         idempotency_key: PaymentId::from_random(rand::rng().random()).to_string(),
+        language: Language::asked_for(uri.query(), &HeaderMap::new()),
     })
 }
 

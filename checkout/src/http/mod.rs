@@ -7,6 +7,7 @@ mod credentials;
 mod letters;
 mod operator;
 mod orders;
+mod outbox;
 pub(crate) mod page;
 mod webhook;
 
@@ -42,5 +43,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/orders/{order_id}/cancel", post(acts::cancel))
         .route("/operator/v1/sales/{sale}/dead-letters", get(letters::list))
         .route("/operator/v1/sales/{sale}/dead-letters/retry", post(letters::retry))
+        .route("/operator/v1/outbox", get(outbox::show))
+        .route("/operator/v1/outbox/retry", post(outbox::retry))
         .with_state(app)
 }

@@ -11,7 +11,7 @@
 
 mod decide;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::decide::{decide, dispute, place};
 
@@ -19,6 +19,7 @@ use lockgate_shared::{
     clock::Timestamp,
     gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer},
     ids::{AccountHash, ClaimId, ItemId, SaleId},
+    language::Language,
 };
 
 use crate::{
@@ -121,6 +122,8 @@ pub struct OrderRecord {
     pub price: Money,
     /// Where to write to, if the buyer said so.
     pub email: Option<String>,
+    /// In which language.
+    pub language: Option<Language>,
     /// When the units were claimed.
     pub claimed_at: Timestamp,
     /// Until when they are held.
@@ -152,6 +155,8 @@ pub struct Placement {
     pub price: Money,
     /// Where to write to.
     pub email: Option<String>,
+    /// In which language.
+    pub language: Option<Language>,
     /// When the units were claimed.
     pub claimed_at: Timestamp,
     /// Until when they are held.
@@ -306,6 +311,7 @@ impl OrderRecord {
             units: claim.units.clone(),
             price: claim.price.clone(),
             email: claim.email.clone(),
+            language: claim.language,
             claimed_at: claim.claimed_at,
             hold_expires_at: claim.hold_expires_at,
             state: OrderState::AwaitingPayment,

@@ -24,6 +24,7 @@ pub(crate) fn claim() -> Placement {
         units: vec![4, 5],
         price: euros(998),
         email: None,
+        language: None,
         claimed_at: now(),
         hold_expires_at: now().plus_seconds(600),
     }

@@ -19,12 +19,13 @@ fn id(n: u8) -> ClaimId {
 
 fn hold(n: u8, units: &[u32], state: HoldState) -> Hold {
     let quantity = u32::try_from(units.len()).unwrap();
-    let wish = Wish { item: "phone".parse().unwrap(), quantity, email: None };
+    let wish = Wish { item: "phone".parse().unwrap(), quantity, email: None, language: None };
     let memo = Memo {
         fingerprint: wish.fingerprint(),
         amount: 5,
         currency: "EUR".into(),
         email: None,
+        language: None,
         kid: "k1".into(),
     };
     Hold {

@@ -58,6 +58,7 @@ pub(super) fn claim(n: u8, units: &[u32]) -> Placement {
         units: units.to_vec(),
         price: price(),
         email: n.is_multiple_of(2).then(|| format!("{n}@example.org")),
+        language: n.is_multiple_of(4).then_some(lockgate_shared::language::Language::German),
         claimed_at: now(),
         hold_expires_at: now().plus_seconds(600),
     }

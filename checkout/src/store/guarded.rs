@@ -15,7 +15,10 @@ use lockgate_shared::{
 };
 use tokio::sync::Semaphore;
 
-use super::{AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, Placed, Store};
+use super::{
+    AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, Placed, Store,
+    guarded_outbox::OUTBOX_AT_ONCE,
+};
 use crate::{
     order::{Decision, Intake, OrderEvent, OrderRecord},
     payment::{Notice, PaymentId},
@@ -31,16 +34,22 @@ const BATCHES_AT_ONCE: usize = 4;
 
 /// A store behind a circuit.
 pub struct Guarded {
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     circuit: Circuit,
     batches: Semaphore,
+    pub(super) outbox: Semaphore,
 }
 
 impl Guarded {
     /// Over a store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, circuit: Circuit::new("orders", SETTINGS), batches: Semaphore::new(BATCHES_AT_ONCE) }
+        Self {
+            store,
+            circuit: Circuit::new("orders", SETTINGS),
+            batches: Semaphore::new(BATCHES_AT_ONCE),
+            outbox: Semaphore::new(OUTBOX_AT_ONCE),
+        }
     }
 
     async fn through<T>(

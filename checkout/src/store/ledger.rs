@@ -11,6 +11,7 @@ use lockgate_shared::{
 use super::Placed;
 use crate::{
     order::{self, Anomaly, Decision, Intake, OrderEvent, OrderRecord},
+    outbox::{self, Draft, Wants},
     payment::{Notice, PaymentId},
 };
 
@@ -24,6 +25,9 @@ pub(super) struct Ledger {
     /// Notices without an order, by when, from which gateway and under which id they came: the order in which they
     /// are applied.
     pub(super) parked: BTreeMap<(Timestamp, String, String), Notice>,
+    pub(super) wants: Wants,
+    /// The messages that the changes brought, in their order; whoever writes the changes takes them.
+    pub(super) drafts: Vec<(ClaimId, Draft)>,
 }
 
 impl Ledger {
@@ -47,7 +51,9 @@ impl Ledger {
         for payment in &after.payments {
             self.payments.insert(payment.id, after.id);
         }
-        self.orders.insert(after.id, after.clone());
+        let before = self.orders.insert(after.id, after.clone());
+        let drafts = outbox::messages(before.as_ref(), &after, self.wants);
+        self.drafts.extend(drafts.into_iter().map(|draft| (after.id, draft)));
         after
     }
 

@@ -5,16 +5,28 @@
 //! behind a circuit breaker.
 
 mod guarded;
+mod guarded_outbox;
 mod ledger;
 pub mod model;
+mod model_outbox;
+mod outbox;
+mod outbox_rows;
 pub mod postgres;
 mod rows;
 pub mod sqlite;
 
-pub use self::guarded::Guarded;
+pub use self::{
+    guarded::Guarded,
+    outbox::{
+        Attempt, ChannelFigures, DEAD_MESSAGES_MAX, DeadMessage, LEASES_MAX, Leased, MessageState,
+        OutboxStore, TRIMMED_MAX,
+    },
+};
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod conformance_outbox;
 #[cfg(test)]
 mod sequences;
 
@@ -130,9 +142,10 @@ impl ItemBooks {
     }
 }
 
-/// Keeps orders, their payments and what was notified.
+/// Keeps orders, their payments and what was notified; with every change of an order, the messages it brings (see
+/// [`crate::outbox`]).
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait Store: OutboxStore {
     /// Makes orders of what the gate recorded, all or none of the batch; `dead` is written down with it, over what
     /// was known of the same record.
     /// Notifications that were parked for an order are applied as soon as it is there.

@@ -14,10 +14,11 @@ use lockgate_shared::{
 
 use super::{
     ANOMALIES_PAGE_MAX, AnomalyRecord, DEAD_LETTERS_MAX, DeadLetter, DeadLetters, ItemBooks, Notified,
-    ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX, ledger::Ledger,
+    ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX, ledger::Ledger, outbox::MemoryOutbox,
 };
 use crate::{
     order::{Anomaly, Decision, Intake, OrderEvent, OrderRecord, OrderState},
+    outbox::Wants,
     payment::{Notice, PaymentId},
 };
 
@@ -26,8 +27,9 @@ use crate::{
 pub struct ModelStore(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     ledger: Ledger,
+    pub(super) outbox: MemoryOutbox,
     notified: BTreeSet<(String, String)>,
     dead: BTreeMap<(SaleId, String), DeadLetter>,
     anomalies: Vec<(ClaimId, Anomaly, Timestamp)>,
@@ -40,14 +42,32 @@ impl State {
 }
 
 impl ModelStore {
+    /// With an outbox for the channels that are set up.
+    #[must_use]
+    pub fn telling(wants: Wants) -> Self {
+        let store = Self::default();
+        store.with(|state| state.ledger.wants = wants);
+        store
+    }
+
     /// Every order, by id.
     #[must_use]
     pub fn all_orders(&self) -> Vec<OrderRecord> {
         self.with(|state| state.ledger.orders.values().cloned().collect())
     }
 
-    fn with<T>(&self, op: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn with<T>(&self, op: impl FnOnce(&mut State) -> T) -> T {
         op(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes orders, and writes the messages that it brings.
+    fn change<T>(&self, now: Timestamp, op: impl FnOnce(&mut State) -> T) -> T {
+        self.with(|state| {
+            let answer = op(state);
+            let drafts = std::mem::take(&mut state.ledger.drafts);
+            state.outbox.write(drafts, now);
+            answer
+        })
     }
 }
 
@@ -60,7 +80,7 @@ impl Store for ModelStore {
         dead: &[DeadLetter],
         now: Timestamp,
     ) -> Result<Placed, StoreError> {
-        Ok(self.with(|state| {
+        Ok(self.change(now, |state| {
             for letter in dead {
                 state.dead.insert((sale.clone(), letter.event.clone()), letter.clone());
             }
@@ -78,7 +98,7 @@ impl Store for ModelStore {
         event: &OrderEvent,
         now: Timestamp,
     ) -> Result<Option<Decision>, StoreError> {
-        Ok(self.with(|state| {
+        Ok(self.change(now, |state| {
             let decision = state.ledger.decide(order, event, now)?;
             state.found(order, &decision.anomalies, now);
             Some(decision)
@@ -92,7 +112,7 @@ impl Store for ModelStore {
         notice: &Notice,
         now: Timestamp,
     ) -> Result<Notified, StoreError> {
-        Ok(self.with(|state| {
+        Ok(self.change(now, |state| {
             if !state.notified.insert((gateway.to_owned(), event.to_owned())) {
                 return Notified::Duplicate;
             }

@@ -4,6 +4,7 @@ use lockgate_shared::{
     clock::Timestamp,
     events::{units_from_text, units_to_text},
     ids::ClaimId,
+    language::Language,
     store::migrations::Migration,
 };
 use uuid::Uuid;
@@ -17,12 +18,14 @@ use crate::{
 pub(crate) const SQLITE: &[Migration] = &[
     Migration { version: 1, sql: include_str!("orders_sqlite.sql") },
     Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record TEXT NOT NULL DEFAULT '';" },
+    Migration { version: 5, sql: include_str!("orders_sqlite_5_outbox.sql") },
 ];
 
 /// The tables in PostgreSQL.
 pub(crate) const POSTGRES: &[Migration] = &[
     Migration { version: 1, sql: include_str!("orders_postgres.sql") },
     Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record text NOT NULL DEFAULT '';" },
+    Migration { version: 5, sql: include_str!("orders_postgres_5_outbox.sql") },
 ];
 
 /// Why a stored row cannot be read.
@@ -43,6 +46,7 @@ pub(crate) struct OrderRow {
     pub(crate) state: String,
     pub(crate) ending: Option<String>,
     pub(crate) gate: String,
+    pub(crate) language: Option<String>,
 }
 
 /// An attempt's row, in the order of the columns.
@@ -86,6 +90,7 @@ impl OrderRow {
             state: order.state.as_str().to_owned(),
             ending: order.ending.map(|reason| reason.as_str().to_owned()),
             gate: order.gate.as_str().to_owned(),
+            language: order.language.map(|language| language.as_str().to_owned()),
         }
     }
 
@@ -98,6 +103,8 @@ impl OrderRow {
             units: units_from_text(&self.units)?,
             price: Money { amount: self.amount, currency: self.currency },
             email: self.email,
+            // One that a later release wrote is written to as nobody's in particular.
+            language: self.language.as_deref().and_then(Language::parse),
             claimed_at: Timestamp::from_micros(self.claimed_at),
             hold_expires_at: Timestamp::from_micros(self.hold_expires_at),
             state: word(OrderState::parse, &self.state)?,

@@ -2,6 +2,7 @@
 
 mod anomalies;
 mod letters;
+mod outbox;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     order::{self, Anomaly, Decision, GateSide, Intake, OrderEvent, OrderRecord, OrderState},
+    outbox::{Wants, messages},
     payment::{Notice, PaymentId},
 };
 
@@ -32,13 +34,20 @@ type Result<T> = rusqlite::Result<T>;
 /// Orders in a SQLite file.
 pub struct SqliteStore {
     db: Sqlite,
+    wants: Wants,
 }
 
 impl SqliteStore {
     /// Over an open database that has [`ORDERS_SQLITE`] applied.
     #[must_use]
     pub fn new(db: Sqlite) -> Self {
-        Self { db }
+        Self { db, wants: Wants::default() }
+    }
+
+    /// The same, with an outbox for the channels that are set up.
+    #[must_use]
+    pub fn telling(self, wants: Wants) -> Self {
+        Self { wants, ..self }
     }
 }
 
@@ -51,8 +60,8 @@ impl Store for SqliteStore {
         dead: &[DeadLetter],
         now: Timestamp,
     ) -> std::result::Result<Placed, StoreError> {
-        let (sale, batch, dead) = (sale.clone(), batch.to_vec(), dead.to_vec());
-        self.db.write("place", move |db| place(db, &sale, &batch, &dead, now)).await
+        let (sale, batch, dead, wants) = (sale.clone(), batch.to_vec(), dead.to_vec(), self.wants);
+        self.db.write("place", move |db| place(db, &sale, &batch, &dead, (now, wants))).await
     }
 
     async fn decide(
@@ -61,8 +70,8 @@ impl Store for SqliteStore {
         event: &OrderEvent,
         now: Timestamp,
     ) -> std::result::Result<Option<Decision>, StoreError> {
-        let event = event.clone();
-        self.db.write("decide", move |db| decide(db, order, &event, now)).await
+        let (event, wants) = (event.clone(), self.wants);
+        self.db.write("decide", move |db| decide(db, order, &event, (now, wants))).await
     }
 
     async fn notify(
@@ -73,7 +82,8 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> std::result::Result<Notified, StoreError> {
         let (gateway, event, notice) = (gateway.to_owned(), event.to_owned(), notice.clone());
-        self.db.write("notify", move |db| notify(db, &gateway, &event, &notice, now)).await
+        let when = (now, self.wants);
+        self.db.write("notify", move |db| notify(db, &gateway, &event, &notice, when)).await
     }
 
     async fn order(&self, order: ClaimId) -> std::result::Result<Option<OrderRecord>, StoreError> {
@@ -131,6 +141,9 @@ impl Store for SqliteStore {
     }
 }
 
+/// When a change happens, and which channels hear of it.
+type When = (Timestamp, Wants);
+
 fn unreadable(error: RowError) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error)
 }
@@ -139,7 +152,7 @@ fn uuid_at(row: &Row<'_>, index: usize) -> Result<Uuid> {
     row.get::<_, [u8; 16]>(index).map(Uuid::from_bytes)
 }
 
-const ORDER_COLUMNS: &str = "id, sale, account, item, units, amount, currency, email, claimed_at, hold_expires_at, state, ending, gate";
+const ORDER_COLUMNS: &str = "id, sale, account, item, units, amount, currency, email, claimed_at, hold_expires_at, state, ending, gate, language";
 
 fn order_row(row: &Row<'_>) -> Result<OrderRow> {
     Ok(OrderRow {
@@ -156,6 +169,7 @@ fn order_row(row: &Row<'_>) -> Result<OrderRow> {
         state: row.get(10)?,
         ending: row.get(11)?,
         gate: row.get(12)?,
+        language: row.get(13)?,
     })
 }
 
@@ -201,7 +215,7 @@ fn save(
     db: &Connection,
     before: Option<&OrderRecord>,
     mut after: OrderRecord,
-    now: Timestamp,
+    (now, wants): When,
     anomalies: &mut Vec<(ClaimId, Anomaly)>,
 ) -> Result<OrderRecord> {
     let owned = before.is_some_and(OrderRecord::owns_units);
@@ -240,6 +254,7 @@ fn save(
             write_payment(db, &PaymentRow::of(after.id, position, payment))?;
         }
     }
+    outbox::write(db, after.id, &messages(before, &after, wants), now)?;
     Ok(after)
 }
 
@@ -257,7 +272,9 @@ fn is_any_unit_taken(db: &Connection, order: &OrderRecord) -> Result<bool> {
 fn write_order(db: &Connection, order: &OrderRecord, now: Timestamp) -> Result<()> {
     let row = OrderRow::of(order);
     db.prepare_cached(
-        "INSERT INTO orders VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+        "INSERT INTO orders (id, sale, account, item, units, amount, currency, email, claimed_at, hold_expires_at,
+             state, ending, gate, unit_count, unsettled, changed_at, language)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
          ON CONFLICT (id) DO UPDATE SET units = excluded.units, unit_count = excluded.unit_count,
              state = excluded.state, ending = excluded.ending, gate = excluded.gate,
              unsettled = excluded.unsettled, changed_at = excluded.changed_at",
@@ -279,6 +296,7 @@ fn write_order(db: &Connection, order: &OrderRecord, now: Timestamp) -> Result<(
         i64::try_from(order.units.len()).unwrap_or(i64::MAX),
         order.is_unsettled(),
         now.micros(),
+        row.language,
     ])
     .map(drop)
 }
@@ -302,16 +320,16 @@ fn write_payment(db: &Connection, row: &PaymentRow) -> Result<()> {
     .map(drop)
 }
 
-fn decide(db: &Connection, id: ClaimId, event: &OrderEvent, now: Timestamp) -> Result<Option<Decision>> {
+fn decide(db: &Connection, id: ClaimId, event: &OrderEvent, when: When) -> Result<Option<Decision>> {
     let Some(before) = load(db, id.uuid())? else {
         return Ok(None);
     };
-    let mut decision = order::decide(&before, event, now);
+    let mut decision = order::decide(&before, event, when.0);
     let mut anomalies: Vec<_> = decision.anomalies.drain(..).map(|anomaly| (id, anomaly)).collect();
     if decision.after != before {
-        decision.after = save(db, Some(&before), decision.after, now, &mut anomalies)?;
+        decision.after = save(db, Some(&before), decision.after, when, &mut anomalies)?;
     }
-    anomalies::write(db, &anomalies, now)?;
+    anomalies::write(db, &anomalies, when.0)?;
     decision.anomalies = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();
     Ok(Some(decision))
 }
@@ -321,7 +339,7 @@ fn place(
     sale: &SaleId,
     batch: &[Intake],
     dead: &[DeadLetter],
-    now: Timestamp,
+    when: When,
 ) -> Result<Placed> {
     let mut placed = Placed::default();
     // Written down where they are found, by `decide`.
@@ -333,11 +351,11 @@ fn place(
         let Some(after) = order::place(before.as_ref(), intake) else {
             continue;
         };
-        let mut after = save(db, before.as_ref(), after, now, &mut placed.anomalies)?;
+        let mut after = save(db, before.as_ref(), after, when, &mut placed.anomalies)?;
         for notice in take_parked(db, id)? {
             // An attempt that another order made meanwhile is that order's to answer for.
             let owner = owner_of(db, notice.payment.uuid())?.map_or(id, ClaimId::from);
-            let Some(decision) = decide(db, owner, &OrderEvent::Notified(notice), now)? else {
+            let Some(decision) = decide(db, owner, &OrderEvent::Notified(notice), when)? else {
                 continue;
             };
             let found = decision.anomalies.into_iter();
@@ -348,7 +366,7 @@ fn place(
         }
         placed.changed.push(after);
     }
-    anomalies::write(db, &placed.anomalies, now)?;
+    anomalies::write(db, &placed.anomalies, when.0)?;
     placed.anomalies.extend(anomalies_of_parked);
     Ok(placed)
 }
@@ -377,7 +395,7 @@ fn take_parked(db: &Connection, order: ClaimId) -> Result<Vec<Notice>> {
     Ok(notices)
 }
 
-fn notify(db: &Connection, gateway: &str, event: &str, notice: &Notice, now: Timestamp) -> Result<Notified> {
+fn notify(db: &Connection, gateway: &str, event: &str, notice: &Notice, when: When) -> Result<Notified> {
     let owner = owner_of(db, notice.payment.uuid())?.map(ClaimId::from).or(notice.order);
     let row = NoticeRow::of(notice);
     let is_new =
@@ -393,13 +411,13 @@ fn notify(db: &Connection, gateway: &str, event: &str, notice: &Notice, now: Tim
             row.amount,
             row.currency,
             true,
-            now.micros(),
+            when.0.micros(),
         ])? == 1;
     if !is_new {
         return Ok(Notified::Duplicate);
     }
     let decision = match owner {
-        Some(order) => decide(db, order, &OrderEvent::Notified(notice.clone()), now)?,
+        Some(order) => decide(db, order, &OrderEvent::Notified(notice.clone()), when)?,
         None => None,
     };
     let Some(decision) = decision else {

@@ -123,6 +123,7 @@ fn placement(claim: u8, unit: u8) -> Placement {
         units: vec![u32::from(unit) + 1],
         price: money(PRICE),
         email: None,
+        language: None,
         claimed_at: Timestamp::from_seconds(0),
         hold_expires_at: Timestamp::from_seconds(DEADLINE_SECONDS),
     }

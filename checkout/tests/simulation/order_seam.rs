@@ -5,8 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use lockgate_checkout::{
     order::{Decision, Intake, OrderEvent, OrderRecord},
+    outbox::{Channel, MessageId},
     payment::{Notice, PaymentId},
-    store::{AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, Placed, Store as OrderStore},
+    store::{
+        AnomalyRecord, Attempt, ChannelFigures, DeadLetter, DeadLetters, DeadMessage, ItemBooks, Leased,
+        Notified, OutboxStore, Placed, Store as OrderStore,
+    },
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -193,5 +197,48 @@ impl OrderStore for OrderSeam {
 
     async fn ping(&self) -> Result<(), StoreError> {
         self.world.orders.ping().await
+    }
+}
+
+#[async_trait]
+impl OutboxStore for OrderSeam {
+    async fn lease_messages(
+        &self,
+        channel: Channel,
+        most: usize,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<Leased>, StoreError> {
+        self.world.orders.lease_messages(channel, most, now, until).await
+    }
+
+    async fn record_attempt(
+        &self,
+        message: MessageId,
+        lease: u32,
+        attempt: &Attempt,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.world.orders.record_attempt(message, lease, attempt, now).await
+    }
+
+    async fn outbox_figures(&self) -> Result<BTreeMap<Channel, ChannelFigures>, StoreError> {
+        self.world.orders.outbox_figures().await
+    }
+
+    async fn dead_messages(&self) -> Result<Vec<DeadMessage>, StoreError> {
+        self.world.orders.dead_messages().await
+    }
+
+    async fn retry_messages(&self, one: Option<MessageId>, now: Timestamp) -> Result<u64, StoreError> {
+        self.world.orders.retry_messages(one, now).await
+    }
+
+    async fn trim_messages(
+        &self,
+        delivered_before: Timestamp,
+        dead_before: Timestamp,
+    ) -> Result<u64, StoreError> {
+        self.world.orders.trim_messages(delivered_before, dead_before).await
     }
 }

@@ -97,7 +97,12 @@ pub async fn shop(house: Arc<House>, n: u32, rush_ms: u32) {
 impl Shopper {
     async fn visit(&self, world: &Arc<World>, visit: u32) {
         let (item, _) = ITEMS[world.below(ITEMS.len() as u32) as usize];
-        let wish = Wish { item: item.parse().unwrap(), quantity: 1 + world.below(3) / 2, email: None };
+        let wish = Wish {
+            item: item.parse().unwrap(),
+            quantity: 1 + world.below(3) / 2,
+            email: None,
+            language: None,
+        };
         let key = format!("key-{}-{visit}", self.n);
         let habit = HABITS[world.below(HABITS.len() as u32) as usize];
         if world.chance(250) {

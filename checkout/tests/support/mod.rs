@@ -15,7 +15,8 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use lockgate_checkout::{
-    App, AppParts, IntakeSettings, ORDERS_SQLITE, Simulated, SqliteStore, Store, operator_router, router,
+    App, AppParts, IntakeSettings, ORDERS_SQLITE, Outbox, OutboxSettings, Simulated, SqliteStore, Store,
+    operator_router, router,
     simulated::{Behaviour, Service, ServiceParts},
 };
 use lockgate_shared::{
@@ -56,6 +57,8 @@ pub struct Plan {
     pub sweeps: bool,
     pub hold_seconds: u64,
     pub intake: IntakeSettings,
+    /// What mails and webhooks go to. A store that is not opened here must be told the same channels.
+    pub outbox: OutboxSettings,
 }
 
 impl Default for Plan {
@@ -68,6 +71,7 @@ impl Default for Plan {
             sweeps: true,
             hold_seconds: HOLD_SECONDS,
             intake: IntakeSettings::default(),
+            outbox: OutboxSettings::default(),
         }
     }
 }
@@ -168,7 +172,12 @@ impl Shop {
     pub async fn open(dir: &Path, plan: &Plan) -> Self {
         let clock = clock();
         let db = Self::database(dir);
-        let store = Arc::new(SqliteStore::new(db.clone()));
+        Self::reopen(dir, plan, clock, db).await
+    }
+
+    /// On what a shop before it left behind.
+    pub async fn reopen(dir: &Path, plan: &Plan, clock: ManualClock, db: Sqlite) -> Self {
+        let store = Arc::new(SqliteStore::new(db.clone()).telling(plan.outbox.wants()));
         Self::with(dir, plan, clock, db, store, None).await
     }
 
@@ -250,7 +259,8 @@ impl Shop {
             process_id: "test".into(),
         };
         let accounts = Arc::new(edge::rate_limit::AccountLimit::new(None));
-        let app = App::with_settings(parts, accounts, plan.intake);
+        let outbox = Outbox::new(plan.outbox.clone()).unwrap();
+        let app = App::with_outbox(parts, accounts, plan.intake, outbox);
         let router = edge::layers::guard(
             router(Arc::clone(&app))
                 .merge(operator_router(Arc::clone(&app)))

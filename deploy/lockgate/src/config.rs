@@ -6,6 +6,7 @@
 mod captcha;
 mod edge;
 mod orders;
+mod outbox;
 mod store;
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
@@ -59,6 +60,8 @@ pub struct Config {
     captcha: captcha::Draft,
     /// How orders are taken in.
     pub intake: IntakeSettings,
+    /// Mails and webhooks; see [`Config::outbox`].
+    outbox: outbox::Draft,
 }
 
 /// Text that never appears in a log or a message: a key, or a URL that may hold a password.
@@ -121,7 +124,8 @@ const fn list(key: &'static str, remedy: &'static str, apply: Apply) -> Setting 
 }
 
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    let parts = [SETTINGS, store::SETTINGS, orders::SETTINGS, edge::SETTINGS, captcha::SETTINGS];
+    let parts =
+        [SETTINGS, store::SETTINGS, orders::SETTINGS, edge::SETTINGS, captcha::SETTINGS, outbox::SETTINGS];
     parts.into_iter().flatten()
 }
 
@@ -207,6 +211,7 @@ impl Default for Config {
             origin_secrets_next: OriginSecrets::default(),
             captcha: captcha::Draft::default(),
             intake: IntakeSettings::default(),
+            outbox: outbox::Draft::default(),
         }
     }
 }
@@ -242,6 +247,7 @@ pub fn load(
     if problems.is_empty() {
         problems = config.captcha.problems();
         problems.extend(store::problems(&config));
+        problems.extend(config.outbox.problems());
     }
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }

@@ -137,6 +137,15 @@ enum Action {
         #[arg(long)]
         retry: bool,
     },
+    /// Show the mails and webhooks of all sales that wait, and those that were given up.
+    Outbox {
+        /// Try those that were given up again.
+        #[arg(long)]
+        retry: bool,
+        /// With --retry: only this message, such as msg_018f…_1.
+        #[arg(long, requires = "retry", value_name = "MESSAGE")]
+        message: Option<String>,
+    },
     /// The report after the sale (not built into this version yet).
     Settlement {
         /// The sale's id.
@@ -209,6 +218,15 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         }
         Action::DeadLetters { sale, retry: true } => {
             send(call(Method::POST, &format!("/{sale}/dead-letters/retry"))).await
+        }
+        Action::Outbox { retry, message } => {
+            let url = format!("{}/operator/v1/outbox", command.url.trim_end_matches('/'));
+            let request = if *retry {
+                client.post(url + "/retry").json(&json!({ "message": message }))
+            } else {
+                client.get(url)
+            };
+            send(request.bearer_auth(&command.key)).await
         }
         Action::Settlement { sale } => Err(Failure::usage(format!(
             "the settlement is not built into this version yet; `lockgate sale books {sale}` shows stock, holds and \

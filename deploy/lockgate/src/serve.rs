@@ -274,7 +274,8 @@ fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, 
             operator_keys: Arc::clone(&parts.operator_keys),
             process_id: parts.process_id.clone(),
         };
-        let app = checkout::App::with_settings(app_parts, parts.edge.accounts(), parts.config.intake);
+        let outbox = checkout::Outbox::new(parts.config.outbox()).map_err(Failure::running)?;
+        let app = checkout::App::with_outbox(app_parts, parts.edge.accounts(), parts.config.intake, outbox);
         services.public = services.public.merge(checkout::router(Arc::clone(&app)));
         services.operator = services.operator.merge(checkout::operator_router(Arc::clone(&app)));
         services.loops.spawn(checkout::run(Arc::clone(&app), stopped.clone()));

@@ -52,6 +52,7 @@ pub async fn open(config: &Config, clock: &Arc<dyn Clock>, with_orders: bool) ->
         }
         None => on_sqlite(opened(&mut sqlite, &file)?, clock),
     };
+    let wants = config.outbox().wants();
     let orders: Option<Arc<dyn orders::Store>> = match (&config.orders_url, with_orders) {
         (_, false) => None,
         (Some(url), true) => {
@@ -59,9 +60,12 @@ pub async fn open(config: &Config, clock: &Arc<dyn Clock>, with_orders: bool) ->
             let pool = postgres::connect(url.reveal(), &migrations)
                 .await
                 .map_err(|error| unreachable_store("orders.url", "PostgreSQL", &error))?;
-            Some(Arc::new(orders::PostgresStore::new(pool)))
+            Some(Arc::new(orders::PostgresStore::new(pool).telling(wants)))
         }
-        (None, true) => Some(Arc::new(orders::SqliteStore::new(opened(&mut sqlite, &file)?.clone()))),
+        (None, true) => {
+            let store = orders::SqliteStore::new(opened(&mut sqlite, &file)?.clone());
+            Some(Arc::new(store.telling(wants)))
+        }
     };
     Ok(Stores { orders, ..shared })
 }

@@ -119,8 +119,7 @@ impl RedisStore {
     #[must_use]
     pub fn with(link: RedisLink, settings: RedisSettings) -> Self {
         let RedisSettings { replicas_required, restart_freezes } = settings;
-        let mut scripts =
-            vec![&*CLAIM, &*COMMIT, &*RELEASE, &*RECLAIM, &*EXPIRE, &*FORFEIT, &*RESTOCK];
+        let mut scripts = vec![&*CLAIM, &*COMMIT, &*RELEASE, &*RECLAIM, &*EXPIRE, &*FORFEIT, &*RESTOCK];
         scripts.extend(rebuild::writing());
         let pinned = PinnedSettings { scripts, replicas_required, tells_identity: restart_freezes };
         Self { pinned: Pinned::new(&link, pinned), link, replicas_required }
@@ -187,17 +186,8 @@ fn sound(verb: &'static str, answer: Vec<String>) -> Result<Vec<String>, StoreEr
     }
 }
 
-const PROMISES: [&str; 9] = [
-    "held",
-    "committed",
-    "released",
-    "reclaimed",
-    "refused",
-    "forfeited",
-    "expired",
-    "changed",
-    "reopened",
-];
+const PROMISES: [&str; 9] =
+    ["held", "committed", "released", "reclaimed", "refused", "forfeited", "expired", "changed", "reopened"];
 
 /// Whether somebody will rely on what an answer says about a hold or an admission. A refusal promises nothing,
 /// but for that of a reclaim: the money goes back by it, and it must be the same when it is asked again.

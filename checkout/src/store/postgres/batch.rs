@@ -16,11 +16,10 @@ use super::{
 use crate::{
     order::{Intake, OrderRecord},
     payment::Notice,
-    store::{
-        ledger::Ledger,
-        rows::{NoticeRow, OrderRow, PaymentRow},
-    },
+    store::rows::{NoticeRow, OrderRow, PaymentRow},
 };
+
+pub(super) use crate::store::ledger::Ledger;
 
 /// A unit by its sale and item.
 type Unit = (SaleId, ItemId, u32);
@@ -195,15 +194,19 @@ async fn write_orders(tx: &Transaction<'_>, orders: &[&OrderRecord], now: Timest
     let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
     let emails: Vec<Option<&str>> = rows.iter().map(|row| row.email.as_deref()).collect();
     let endings: Vec<Option<&str>> = rows.iter().map(|row| row.ending.as_deref()).collect();
+    let languages: Vec<Option<&str>> = rows.iter().map(|row| row.language.as_deref()).collect();
     let counts: Vec<i64> = orders.iter().map(|order| order.units.len() as i64).collect();
     let unsettled: Vec<bool> = orders.iter().map(|order| order.is_unsettled()).collect();
     let statement = tx
         .prepare_cached(
-            "INSERT INTO orders SELECT *, $16::bigint FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[],
+            "INSERT INTO orders (id, sale, account, item, units, amount, currency, email, claimed_at, hold_expires_at,
+                 state, ending, gate, unit_count, unsettled, language, changed_at)
+             SELECT *, $17::bigint FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[],
                  $5::text[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[],
-                 $12::text[], $13::text[], $14::bigint[], $15::boolean[])
+                 $12::text[], $13::text[], $14::bigint[], $15::boolean[], $16::text[])
              ON CONFLICT (id) DO UPDATE SET units = excluded.units, unit_count = excluded.unit_count,
-                 state = excluded.state, ending = excluded.ending, gate = excluded.gate, unsettled = excluded.unsettled, changed_at = excluded.changed_at",
+                 state = excluded.state, ending = excluded.ending, gate = excluded.gate,
+                 unsettled = excluded.unsettled, changed_at = excluded.changed_at",
         )
         .await?;
     tx.execute(
@@ -224,6 +227,7 @@ async fn write_orders(tx: &Transaction<'_>, orders: &[&OrderRecord], now: Timest
             &text(|row| &row.gate),
             &counts,
             &unsettled,
+            &languages,
             &now.micros(),
         ],
     )

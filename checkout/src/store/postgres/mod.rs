@@ -4,6 +4,7 @@ mod anomalies;
 mod batch;
 mod letters;
 mod moves;
+mod outbox;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,6 +26,7 @@ use super::{
 };
 use crate::{
     order::{self, Decision, GateSide, Intake, OrderEvent, OrderRecord, OrderState},
+    outbox::Wants,
     payment::{Notice, PaymentId},
 };
 
@@ -39,13 +41,20 @@ type Result<T> = std::result::Result<T, RowError>;
 /// Orders in PostgreSQL.
 pub struct PostgresStore {
     pool: Pool,
+    wants: Wants,
 }
 
 impl PostgresStore {
     /// Over a pool whose database has [`ORDERS_POSTGRES`] applied.
     #[must_use]
     pub fn new(pool: Pool) -> Self {
-        Self { pool }
+        Self { pool, wants: Wants::default() }
+    }
+
+    /// The same, with an outbox for the channels that are set up.
+    #[must_use]
+    pub fn telling(self, wants: Wants) -> Self {
+        Self { wants, ..self }
     }
 
     /// Runs `op` in one transaction. Whatever fails before the commit changed nothing.
@@ -81,7 +90,7 @@ impl Store for PostgresStore {
         dead: &[DeadLetter],
         now: Timestamp,
     ) -> std::result::Result<Placed, StoreError> {
-        self.transact("place", async |tx| place(tx, sale, batch, dead, now).await).await
+        self.transact("place", async |tx| place(tx, sale, batch, dead, (now, self.wants)).await).await
     }
 
     async fn decide(
@@ -90,7 +99,7 @@ impl Store for PostgresStore {
         event: &OrderEvent,
         now: Timestamp,
     ) -> std::result::Result<Option<Decision>, StoreError> {
-        self.transact("decide", async |tx| decide(tx, order, event, now).await).await
+        self.transact("decide", async |tx| decide(tx, order, event, (now, self.wants)).await).await
     }
 
     async fn notify(
@@ -100,7 +109,7 @@ impl Store for PostgresStore {
         notice: &Notice,
         now: Timestamp,
     ) -> std::result::Result<Notified, StoreError> {
-        self.transact("notify", async |tx| notify(tx, gateway, event, notice, now).await).await
+        self.transact("notify", async |tx| notify(tx, gateway, event, notice, (now, self.wants)).await).await
     }
 
     async fn order(&self, order: ClaimId) -> std::result::Result<Option<OrderRecord>, StoreError> {
@@ -155,21 +164,24 @@ impl Store for PostgresStore {
     }
 }
 
+/// When a change happens, and which channels hear of it.
+type When = (Timestamp, Wants);
+
 async fn decide(
     tx: &Transaction<'_>,
     id: ClaimId,
     event: &OrderEvent,
-    now: Timestamp,
+    when: When,
 ) -> Result<Option<Decision>> {
     let Some(before) = load(tx, &[id.uuid()], Lock::Yes).await?.remove(&id.uuid()) else {
         return Ok(None);
     };
-    let mut decision = order::decide(&before, event, now);
+    let mut decision = order::decide(&before, event, when.0);
     let mut anomalies: Vec<_> = decision.anomalies.drain(..).map(|anomaly| (id, anomaly)).collect();
     if decision.after != before {
-        decision.after = save(tx, Some(&before), decision.after, now, &mut anomalies).await?;
+        decision.after = save(tx, Some(&before), decision.after, when, &mut anomalies).await?;
     }
-    anomalies::write(tx, &anomalies, now).await?;
+    anomalies::write(tx, &anomalies, when.0).await?;
     decision.anomalies = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();
     Ok(Some(decision))
 }
@@ -181,7 +193,7 @@ async fn place(
     sale: &SaleId,
     batch: &[Intake],
     dead: &[DeadLetter],
-    now: Timestamp,
+    (now, wants): When,
 ) -> Result<Placed> {
     letters::write(tx, sale, dead).await?;
     if batch.is_empty() {
@@ -192,9 +204,10 @@ async fn place(
     ids.dedup();
     lock_claims(tx, &ids).await?;
     let before = batch::load_ledger(tx, batch, &ids).await?;
-    let mut after = before.clone();
+    let mut after = batch::Ledger { wants, ..before.clone() };
     let placed = after.place(batch, now);
     batch::write_changes(tx, &before, &after, now).await?;
+    outbox::write(tx, &after.drafts, now).await?;
     anomalies::write(tx, &placed.anomalies, now).await?;
     Ok(placed)
 }
@@ -221,7 +234,7 @@ async fn notify(
     gateway: &str,
     event: &str,
     notice: &Notice,
-    now: Timestamp,
+    when: When,
 ) -> Result<Notified> {
     if let Some(order) = notice.order {
         lock_claims(tx, &[order.uuid()]).await?;
@@ -238,7 +251,7 @@ async fn notify(
                 &row.outcome,
                 &row.amount,
                 &row.currency,
-                &now.micros(),
+                &when.0.micros(),
             ],
         )
         .await?
@@ -248,7 +261,7 @@ async fn notify(
     }
     let owner = owner_of(tx, notice.payment).await?.or(notice.order);
     let decision = match owner {
-        Some(order) => decide(tx, order, &OrderEvent::Notified(notice.clone()), now).await?,
+        Some(order) => decide(tx, order, &OrderEvent::Notified(notice.clone()), when).await?,
         None => None,
     };
     let Some(decision) = decision else {

@@ -7,9 +7,10 @@ use lockgate_shared::{clock::Timestamp, ids::ClaimId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::Result;
+use super::{Result, When, outbox};
 use crate::{
     order::{self, Anomaly, OrderRecord},
+    outbox::messages,
     payment::PaymentId,
     store::rows::{OrderRow, PaymentRow},
 };
@@ -35,6 +36,7 @@ fn order_row(row: &Row) -> Result<OrderRow> {
         state: row.try_get(10)?,
         ending: row.try_get(11)?,
         gate: row.try_get(12)?,
+        language: row.try_get(13)?,
     })
 }
 
@@ -52,11 +54,11 @@ fn payment_row(row: &Row) -> Result<PaymentRow> {
 }
 
 const SELECT_ORDERS: &str = "SELECT id, sale, account, item, units, amount, currency, email, claimed_at,
-     hold_expires_at, state, ending, gate FROM orders WHERE id = ANY($1) ORDER BY id";
+     hold_expires_at, state, ending, gate, language FROM orders WHERE id = ANY($1) ORDER BY id";
 /// Locked in the order of their ids, so that two batches with orders in common cannot wait for one another.
 const SELECT_ORDERS_LOCKED: &str =
     "SELECT id, sale, account, item, units, amount, currency, email, claimed_at,
-     hold_expires_at, state, ending, gate FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE";
+     hold_expires_at, state, ending, gate, language FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE";
 
 pub(super) async fn load(
     tx: &Transaction<'_>,
@@ -102,7 +104,7 @@ pub(super) async fn save(
     tx: &Transaction<'_>,
     before: Option<&OrderRecord>,
     mut after: OrderRecord,
-    now: Timestamp,
+    (now, wants): When,
     anomalies: &mut Vec<(ClaimId, Anomaly)>,
 ) -> Result<OrderRecord> {
     let owned = before.is_some_and(OrderRecord::owns_units);
@@ -132,6 +134,8 @@ pub(super) async fn save(
             write_payment(tx, &PaymentRow::of(after.id, position, payment)).await?;
         }
     }
+    let drafts = messages(before, &after, wants).into_iter().map(|draft| (after.id, draft));
+    outbox::write(tx, &drafts.collect::<Vec<_>>(), now).await?;
     Ok(after)
 }
 
@@ -151,9 +155,12 @@ async fn write_order(tx: &Transaction<'_>, order: &OrderRecord, now: Timestamp) 
     let row = OrderRow::of(order);
     let statement = tx
         .prepare_cached(
-            "INSERT INTO orders VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+            "INSERT INTO orders (id, sale, account, item, units, amount, currency, email, claimed_at, hold_expires_at,
+                 state, ending, gate, unit_count, unsettled, changed_at, language)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
              ON CONFLICT (id) DO UPDATE SET units = excluded.units, unit_count = excluded.unit_count,
-                 state = excluded.state, ending = excluded.ending, gate = excluded.gate, unsettled = excluded.unsettled, changed_at = excluded.changed_at",
+                 state = excluded.state, ending = excluded.ending, gate = excluded.gate,
+                 unsettled = excluded.unsettled, changed_at = excluded.changed_at",
         )
         .await?;
     tx.execute(
@@ -175,6 +182,7 @@ async fn write_order(tx: &Transaction<'_>, order: &OrderRecord, now: Timestamp) 
             &i64::try_from(order.units.len())?,
             &order.is_unsettled(),
             &now.micros(),
+            &row.language,
         ],
     )
     .await?;
