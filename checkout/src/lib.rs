@@ -26,6 +26,7 @@ mod gate;
 pub mod gateways;
 mod http;
 pub mod intake;
+pub mod office;
 pub mod order;
 pub mod payment;
 pub mod rebuild;

@@ -1,15 +1,16 @@
 //! Checkout's verbs: claim, order, pay, cancel, notify, callback, books.
 //!
 //! - here: the parts, what a request may see, and reading an order;
-//! - `claim`, `pay` (and cancel), `notices` (webhooks and the buyer's return), `letters` (dead ones).
+//! - `claim`, `pay` (and cancel), `notices` (webhooks and the buyer's return), `letters` (dead ones), `office` (feed, search, exports).
 
 mod claim;
 mod letters;
 mod notices;
+mod office;
 mod pay;
 mod restock;
 
-pub use self::{claim::Claimed, letters::Retried, pay::Cancelled};
+pub use self::{claim::Claimed, letters::Retried, office::{ExportFormat, FeedPage}, pay::Cancelled};
 
 use std::{sync::Arc, time::Duration};
 

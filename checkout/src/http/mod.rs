@@ -4,6 +4,7 @@ mod callback;
 mod checkout;
 mod credentials;
 mod letters;
+mod office;
 mod operator;
 mod orders;
 pub(crate) mod page;
@@ -36,6 +37,10 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/books", get(operator::books))
         .route("/operator/v1/sales/{sale}/stock", post(operator::restock))
         .route("/operator/v1/sales/{sale}/recover", post(operator::recover))
+        .route("/operator/v1/sales/{sale}/orders", get(office::list))
+        .route("/operator/v1/sales/{sale}/orders/search", post(office::search))
+        .route("/operator/v1/sales/{sale}/orders/feed", get(office::feed))
+        .route("/operator/v1/sales/{sale}/orders/export", get(office::export))
         .route("/operator/v1/sales/{sale}/dead-letters", get(letters::list))
         .route("/operator/v1/sales/{sale}/dead-letters/retry", post(letters::retry))
         .with_state(app)

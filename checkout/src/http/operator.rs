@@ -69,7 +69,7 @@ pub(super) async fn recover(
     Ok(page::json(StatusCode::OK, &recovery))
 }
 
-async fn json<T: serde::de::DeserializeOwned>(request: Request<Body>) -> Result<T, Problem> {
+pub(super) async fn json<T: serde::de::DeserializeOwned>(request: Request<Body>) -> Result<T, Problem> {
     match read_body(request).await? {
         (body, BodyKind::Json) => Ok(body),
         (_, BodyKind::Form) => Err(Problem::new(

@@ -7,11 +7,12 @@
 mod guarded;
 mod ledger;
 pub mod model;
+pub mod office;
 pub mod postgres;
 mod rows;
 pub mod sqlite;
 
-pub use self::guarded::Guarded;
+pub use self::{guarded::Guarded, office::Office};
 
 #[cfg(test)]
 mod conformance;
@@ -109,7 +110,7 @@ impl ItemBooks {
 
 /// Keeps orders, their payments and what was notified.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait Store: Office {
     /// Makes orders of what the gate recorded, all or none of the batch; `dead` is written down with it, over what
     /// was known of the same record.
     /// Notifications that were parked for an order are applied as soon as it is there.

@@ -1,5 +1,7 @@
 //! The reference: orders in memory, under one lock. Every back end answers like it; nothing survives the process.
 
+mod office;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, PoisonError},
@@ -14,7 +16,9 @@ use lockgate_shared::{
 
 use super::{
     DEAD_LETTERS_MAX, DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed,
-    Store, UNSETTLED_MAX, ledger::Ledger,
+    Store, UNSETTLED_MAX,
+    ledger::Ledger,
+    office::{AnomalyRecord, Kept, LeaseRow},
 };
 use crate::{
     order::{Decision, Intake, OrderEvent, OrderRecord, OrderState},
@@ -30,6 +34,12 @@ struct State {
     ledger: Ledger,
     notified: BTreeSet<(String, String)>,
     dead: BTreeMap<(SaleId, String), DeadLetter>,
+    /// Which state of each order the feed has heard of.
+    states: BTreeMap<ClaimId, OrderState>,
+    changes: Vec<office::Noted>,
+    anomalies: Vec<(Option<SaleId>, AnomalyRecord)>,
+    leases: BTreeMap<String, LeaseRow>,
+    kept: BTreeMap<SaleId, Kept>,
 }
 
 impl ModelStore {
@@ -57,7 +67,10 @@ impl Store for ModelStore {
             for letter in dead {
                 state.dead.insert((sale.clone(), letter.event.clone()), letter.clone());
             }
-            state.ledger.place(batch, now)
+            let placed = state.ledger.place(batch, now);
+            state.note_changes(now);
+            state.note_anomalies(&placed.anomalies, now);
+            placed
         }))
     }
 
@@ -67,7 +80,11 @@ impl Store for ModelStore {
         event: &OrderEvent,
         now: Timestamp,
     ) -> Result<Option<Decision>, StoreError> {
-        Ok(self.with(|state| state.ledger.decide(order, event, now)))
+        Ok(self.with(|state| {
+            let decision = state.ledger.decide(order, event, now);
+            state.note_decision(decision.as_ref(), now);
+            decision
+        }))
     }
 
     async fn notify(
@@ -84,6 +101,7 @@ impl Store for ModelStore {
             let owner = state.ledger.payments.get(&notice.payment).copied().or(notice.order);
             let applied =
                 owner.and_then(|id| state.ledger.decide(id, &OrderEvent::Notified(notice.clone()), now));
+            state.note_decision(applied.as_ref(), now);
             match applied {
                 Some(decision) => Notified::Applied(Box::new(decision)),
                 None => {

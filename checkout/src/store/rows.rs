@@ -17,12 +17,14 @@ use crate::{
 pub(crate) const SQLITE: &[Migration] = &[
     Migration { version: 1, sql: include_str!("orders_sqlite.sql") },
     Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record TEXT NOT NULL DEFAULT '';" },
+    Migration { version: 6, sql: include_str!("orders_sqlite_6_office.sql") },
 ];
 
 /// The tables in PostgreSQL.
 pub(crate) const POSTGRES: &[Migration] = &[
     Migration { version: 1, sql: include_str!("orders_postgres.sql") },
     Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record text NOT NULL DEFAULT '';" },
+    Migration { version: 6, sql: include_str!("orders_postgres_6_office.sql") },
 ];
 
 /// Why a stored row cannot be read.

@@ -1,6 +1,7 @@
 //! Orders in SQLite: every verb that writes is one operation of the shared writer, answered once it is committed.
 
 mod letters;
+mod office;
 
 use std::collections::BTreeMap;
 

@@ -3,6 +3,7 @@
 mod batch;
 mod letters;
 mod moves;
+mod office;
 
 use std::{collections::BTreeMap, time::Duration};
 
