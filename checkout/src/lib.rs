@@ -11,6 +11,8 @@
 //! | what keeps trouble with the gate or the store to itself | `gate`, [`store::Guarded`] |
 //! | from the gate's records to orders; from an order's decision to its end | [`intake`], [`settler`] |
 //! | a stock put together again from holds and orders: the rule, the loop | [`rebuild`], [`rebuilder`] |
+//! | gate, orders and payments compared: the rule, the loop | [`reconcile`], [`reconciler`] |
+//! | what operators read and take away | [`office`], `app::office`, [`settlement`] |
 //! | where orders are kept | [`store`] |
 //! | payment gateways, webhooks | [`gateways`] |
 //! | the routes | `http`; every refusal's code is in `refusals` |
@@ -31,8 +33,11 @@ pub mod order;
 pub mod payment;
 pub mod rebuild;
 pub mod rebuilder;
+pub mod reconcile;
+pub mod reconciler;
 pub mod refund;
 mod refusals;
+pub mod settlement;
 pub mod settler;
 pub mod stock_view;
 pub mod store;
@@ -52,7 +57,7 @@ pub use self::{
     http::{operator_router, router},
     intake::IntakeSettings,
     store::{
-        Store,
+        Office, Store,
         postgres::{ORDERS_POSTGRES, PostgresStore},
         sqlite::{ORDERS_SQLITE, SqliteStore},
     },
@@ -67,7 +72,8 @@ pub async fn run(app: Arc<App>, stop: watch::Receiver<bool>) {
     tokio::join!(
         intake::run(Arc::clone(&app), stop.clone()),
         settler::run(Arc::clone(&app), stop.clone()),
-        rebuilder::run(Arc::clone(&app), stop),
+        rebuilder::run(Arc::clone(&app), stop.clone()),
+        reconciler::run(Arc::clone(&app), stop),
         view,
         backlog,
         tend

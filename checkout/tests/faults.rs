@@ -16,10 +16,13 @@ use async_trait::async_trait;
 use axum::{Router, body::Body};
 use http::{Request, Response, StatusCode};
 use lockgate_checkout::{
-    SqliteStore, Store,
-    order::{Decision, Intake, OrderEvent, OrderRecord},
+    Office, SqliteStore, Store,
+    order::{Anomaly, Decision, Intake, OrderEvent, OrderRecord},
     payment::{Notice, PaymentId},
-    store::{DeadLetter, DeadLetters, ItemBooks, Notified, Placed},
+    store::{
+        DeadLetter, DeadLetters, ItemBooks, Notified, Placed,
+        office::{AnomalyRecord, Changes, Kept, Lease, Search},
+    },
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -153,6 +156,63 @@ impl Store for Switched {
     async fn ping(&self) -> Result<(), StoreError> {
         self.check("ping")?;
         self.store.ping().await
+    }
+}
+
+#[async_trait]
+impl Office for Switched {
+    async fn changes(&self, sale: &SaleId, after: u64, limit: usize) -> Result<Changes, StoreError> {
+        self.check("office")?;
+        self.store.changes(sale, after, limit).await
+    }
+    async fn find(
+        &self,
+        sale: &SaleId,
+        search: &Search,
+        after: Option<ClaimId>,
+        limit: usize,
+    ) -> Result<Vec<OrderRecord>, StoreError> {
+        self.check("office")?;
+        self.store.find(sale, search, after, limit).await
+    }
+    async fn anomalies(&self, sale: &SaleId, after: u64) -> Result<Vec<AnomalyRecord>, StoreError> {
+        self.check("office")?;
+        self.store.anomalies(sale, after).await
+    }
+    async fn lease(
+        &self,
+        name: &'static str,
+        holder: &str,
+        life_ms: u64,
+        now: Timestamp,
+    ) -> Result<Option<Lease>, StoreError> {
+        self.check("office")?;
+        self.store.lease(name, holder, life_ms, now).await
+    }
+    async fn note(
+        &self,
+        lease: Lease,
+        sale: &SaleId,
+        order: ClaimId,
+        anomaly: &Anomaly,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.check("office")?;
+        self.store.note(lease, sale, order, anomaly, now).await
+    }
+    async fn keep(
+        &self,
+        lease: Lease,
+        sale: &SaleId,
+        text: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.check("office")?;
+        self.store.keep(lease, sale, text, now).await
+    }
+    async fn kept(&self, sale: &SaleId) -> Result<Option<Kept>, StoreError> {
+        self.check("office")?;
+        self.store.kept(sale).await
     }
 }
 

@@ -259,7 +259,7 @@ fn seen(order: OrderRecord, grant: &Grant) -> Result<Found, Problem> {
     }
 }
 
-fn log_anomaly(order: ClaimId, anomaly: &Anomaly) {
+pub(crate) fn log_anomaly(order: ClaimId, anomaly: &Anomaly) {
     metrics::counter!("lockgate_anomalies_total", "kind" => anomaly.kind).increment(1);
     tracing::error!(%order, payment = ?anomaly.payment.map(|payment| payment.to_string()), kind = anomaly.kind,
         detail = anomaly.detail, "an anomaly was found and handled");

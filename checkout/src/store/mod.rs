@@ -17,6 +17,8 @@ pub use self::{guarded::Guarded, office::Office};
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod conformance_office;
+#[cfg(test)]
 mod sequences;
 
 use std::collections::BTreeMap;
