@@ -215,9 +215,11 @@ impl Reconciler {
     /// Gives the lease back, so that another process goes on at once.
     pub async fn give_up(&mut self) {
         let limit = Duration::from_secs(1);
-        let back = self.app.store.lease(LEASE, &self.holder, 0, self.app.now());
-        if self.fence.is_some() && tokio::time::timeout(limit, back).await.is_err() {
-            tracing::debug!("the reconciler's lease runs out by itself");
+        if self.fence.is_some() {
+            let back = self.app.store.lease(LEASE, &self.holder, 0, self.app.now());
+            if tokio::time::timeout(limit, back).await.is_err() {
+                tracing::debug!("the reconciler's lease runs out by itself");
+            }
         }
         self.forget();
     }

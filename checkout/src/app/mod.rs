@@ -9,6 +9,7 @@ mod notices;
 mod office;
 mod pay;
 mod restock;
+mod settlement;
 
 pub use self::{claim::Claimed, letters::Retried, office::{ExportFormat, FeedPage}, pay::Cancelled};
 

@@ -8,6 +8,7 @@ mod office;
 mod operator;
 mod orders;
 pub(crate) mod page;
+mod settlement;
 mod webhook;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/books", get(operator::books))
         .route("/operator/v1/sales/{sale}/stock", post(operator::restock))
         .route("/operator/v1/sales/{sale}/recover", post(operator::recover))
+        .route("/operator/v1/sales/{sale}/settlement", get(settlement::settlement))
         .route("/operator/v1/sales/{sale}/orders", get(office::list))
         .route("/operator/v1/sales/{sale}/orders/search", post(office::search))
         .route("/operator/v1/sales/{sale}/orders/feed", get(office::feed))
