@@ -10,7 +10,7 @@ use lockgate_shared::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{app::App, reconciler::Reconciled, store::ItemBooks};
+use crate::{app::App, reconcile::Reconciled, store::ItemBooks};
 
 /// Claims and payments are under way between the two readings; books that do not balance are read again for this
 /// long.

@@ -23,13 +23,12 @@ use lockgate_shared::{
     ids::{ClaimId, ItemId, SaleId},
     store::StoreError,
 };
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::{
     app::App,
     payment::PaymentId,
-    reconcile::{Kind, Standing, Watch},
+    reconcile::{ItemDifference, Kind, Reconciled, Standing, Watch},
     store::{ItemBooks, office::Lease},
 };
 
@@ -49,57 +48,6 @@ const WHOLE_EVERY_SECONDS: u64 = 300;
 const WHOLE_EVERY_SECONDS_OPEN: u64 = 60;
 /// How long after its end a sale is still looked at.
 const AFTER_END_SECONDS: u64 = 86_400;
-/// Differences listed of one sale.
-const LISTED_MAX: usize = 100;
-
-/// A difference that stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
-    /// What kind, see [`Kind`].
-    pub kind: String,
-    /// The order or claim.
-    pub order: Option<ClaimId>,
-    /// The attempt.
-    pub payment: Option<PaymentId>,
-    /// The item.
-    pub item: ItemId,
-    /// Units the gate counts, less those the orders count.
-    pub units: i64,
-    /// Money that payments keep, less what was sold, in minor units.
-    pub money: i64,
-    /// What each side said.
-    pub seen: String,
-    /// Since when.
-    pub since: Timestamp,
-    /// Whether it is repaired by itself; otherwise it is for people.
-    pub is_repaired: bool,
-}
-
-/// The differences of one item.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ItemDifference {
-    /// The item.
-    pub item: ItemId,
-    /// Units about which gate and orders do not agree.
-    pub units: u64,
-    /// Money about which orders and payments do not agree, in minor units.
-    pub money: u64,
-    /// How many differences there are.
-    pub count: u64,
-}
-
-/// What the last comparison of a sale found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reconciled {
-    /// When.
-    pub checked_at: Timestamp,
-    /// How many differences stand.
-    pub differences: u64,
-    /// Item by item.
-    pub items: Vec<ItemDifference>,
-    /// The first of them.
-    pub listed: Vec<Listed>,
-}
 
 /// What a round came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,7 +177,8 @@ impl Reconciler {
         self.fence = None;
         for sale in std::mem::take(&mut self.watched).into_keys() {
             if let Some(sale) = self.app.catalog.sale(&sale) {
-                show(&sale, &[]);
+                let nothing = Reconciled::of(self.app.now(), &items_of(&sale), &[]);
+                show(&sale.definition.id, &nothing.items);
             }
         }
     }
@@ -249,8 +198,8 @@ impl Reconciler {
         let done = repairs::repair(app, lease, id, watched, &standing).await?;
         let differences: Vec<Standing> =
             standing.into_iter().filter(|one| one.finding.kind.is_difference()).collect();
-        let items = show(sale, &differences);
-        let reconciled = report(now, items, &differences);
+        let reconciled = Reconciled::of(now, &items_of(sale), &differences);
+        show(id, &reconciled.items);
         if !app.store.keep(lease, id, &serde_json::to_string(&reconciled)?, now).await? {
             return Err(Trouble::LeaseLost);
         }
@@ -271,41 +220,20 @@ fn is_looked_at(sale: &StoredSale, now: Timestamp) -> bool {
     definition.opens_at <= now && now <= until
 }
 
-/// The differences by item, also as metrics; items without any say 0.
-fn show(sale: &StoredSale, differences: &[Standing]) -> Vec<ItemDifference> {
-    let mut items = Vec::new();
-    for item in &sale.definition.items {
-        let own = differences.iter().map(|one| &one.finding).filter(|finding| finding.item == item.item);
-        let (mut units, mut money, mut count) = (0_u64, 0_u64, 0_u64);
-        for finding in own {
-            units = units.saturating_add(finding.units.unsigned_abs());
-            money = money.saturating_add(finding.money.unsigned_abs());
-            count += 1;
-        }
-        for (measure, value) in [("units", units), ("money", money), ("count", count)] {
-            let (sale, item) = (sale.definition.id.to_string(), item.item.to_string());
+/// The differences by item as metrics; items without any say 0.
+fn show(sale: &SaleId, items: &[ItemDifference]) {
+    for line in items {
+        for (measure, value) in [("units", line.units), ("money", line.money), ("count", line.count)] {
+            let (sale, item) = (sale.to_string(), line.item.to_string());
             #[expect(clippy::cast_precision_loss, reason = "a figure for a chart")]
             metrics::gauge!("lockgate_books_difference", "sale" => sale, "item" => item, "measure" => measure)
                 .set(value as f64);
         }
-        items.push(ItemDifference { item: item.item.clone(), units, money, count });
     }
-    items
 }
 
-fn report(now: Timestamp, items: Vec<ItemDifference>, differences: &[Standing]) -> Reconciled {
-    let listed = differences.iter().take(LISTED_MAX).map(|one| Listed {
-        kind: one.finding.kind.as_str().to_owned(),
-        order: one.finding.order,
-        payment: one.finding.payment,
-        item: one.finding.item.clone(),
-        units: one.finding.units,
-        money: one.finding.money,
-        seen: one.finding.seen.clone(),
-        since: one.since,
-        is_repaired: one.finding.kind.repair().is_some(),
-    });
-    Reconciled { checked_at: now, differences: differences.len() as u64, items, listed: listed.collect() }
+fn items_of(sale: &StoredSale) -> Vec<ItemId> {
+    sale.definition.items.iter().map(|item| item.item.clone()).collect()
 }
 
 impl App {

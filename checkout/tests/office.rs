@@ -70,7 +70,8 @@ async fn search(shop: &Shop, body: Value) -> Answer {
 
 fn names(found: &Value, list: &str) -> Vec<String> {
     let all = found[list].as_array().unwrap().iter();
-    all.map(|one| one["order_id"].as_str().or(one["order"]["order_id"].as_str()).unwrap().to_owned()).collect()
+    all.map(|one| one["order_id"].as_str().or(one["order"]["order_id"].as_str()).unwrap().to_owned())
+        .collect()
 }
 
 async fn orders_are_fed_found_and_taken_away(shop: &Shop) {
@@ -88,7 +89,10 @@ async fn orders_are_fed_found_and_taken_away(shop: &Shop) {
     assert_eq!((names(&page, "changes"), &page["more"]), (vec![second.to_string()], &json!(true)));
     let change = &page["changes"][0];
     assert_eq!((&change["change"], &change["units"]), (&json!("paid"), &json!([1])));
-    assert_eq!((&change["order"]["amount"], &change["order"]["email"]), (&json!(1900), &json!("Ann@Example.org")));
+    assert_eq!(
+        (&change["order"]["amount"], &change["order"]["email"]),
+        (&json!(1900), &json!("Ann@Example.org"))
+    );
     let next = page["next"].as_str().unwrap();
     let rest = feed(shop, &format!("?after={next}")).await;
     assert_eq!((names(&rest, "changes"), &rest["more"]), (vec![first.to_string()], &json!(false)));
@@ -168,7 +172,11 @@ async fn a_sale_is_settled(shop: &Shop) {
     shop.gate.release(&shop.sale, gone).await.unwrap();
     decide(shop, gone, OrderEvent::Commit(CommitAnswer::Released)).await;
     let owed = shop.get("/operator/v1/sales/demo/settlement", VIEWER_KEY).await.json();
-    assert_eq!((&owed["items"][0]["refund_due"], &owed["differences"]), (&json!(49_900), &json!(0)), "{owed}");
+    assert_eq!(
+        (&owed["items"][0]["refund_due"], &owed["differences"]),
+        (&json!(49_900), &json!(0)),
+        "{owed}"
+    );
     decide(shop, gone, OrderEvent::Refunded { payment }).await;
     shop.clock.advance_ms(3 * 3_600_000);
 
@@ -179,7 +187,9 @@ async fn a_sale_is_settled(shop: &Shop) {
         lines.find(|line| line["item"] == item && line["currency"] == currency).unwrap().clone()
     };
     let euros = line("phone", "EUR");
-    for (key, value) in [("units_sold", 1), ("gross", 99_800), ("refunded", 49_900), ("net", 49_900), ("refunds", 1)] {
+    for (key, value) in
+        [("units_sold", 1), ("gross", 99_800), ("refunded", 49_900), ("net", 49_900), ("refunds", 1)]
+    {
         assert_eq!(euros[key], json!(value), "{key} {euros}");
     }
     assert_eq!((&line("phone", "USD")["net"], &line("case", "EUR")["net"]), (&json!(0), &json!(1_900)));
@@ -190,9 +200,15 @@ async fn a_sale_is_settled(shop: &Shop) {
     assert_eq!(kinds, ["paid_but_released", "wrong_amount"]);
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
 
-    let ask = |accept: &str| Ask::get("/operator/v1/sales/demo/settlement").header("accept", accept).bearer(VIEWER_KEY);
+    let ask = |accept: &str| {
+        Ask::get("/operator/v1/sales/demo/settlement").header("accept", accept).bearer(VIEWER_KEY)
+    };
     let table = shop.send(ask("text/csv").build()).await;
-    assert!(table.text.contains("total,EUR,\"\",EUR,\"\",2,\"\",1017.00,\"\",499.00,0.00,518.00\r\n"), "{}", table.text);
+    assert!(
+        table.text.contains("total,EUR,\"\",EUR,\"\",2,\"\",1017.00,\"\",499.00,0.00,518.00\r\n"),
+        "{}",
+        table.text
+    );
     let page = shop.send(ask("text/html,*/*;q=0.8").build()).await;
     for words in ["<strong>Final.</strong>", "Differences: 0.", "518.00 EUR", "Signature", "Phone, black"] {
         assert!(page.text.contains(words), "{words}: {}", page.text);

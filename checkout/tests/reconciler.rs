@@ -170,7 +170,8 @@ async fn differences_are_named_repaired_or_left_alone(scene: &Scene) {
         claims.push(scene.claim(n).await);
     }
     scene.take_in().await;
-    let [uncommitted, unreleased, gone, unheard, sold_unpaid, no_units, moneyless, unsold, even] = claims[..] else {
+    let [uncommitted, unreleased, gone, unheard, sold_unpaid, no_units, moneyless, unsold, even] = claims[..]
+    else {
         panic!()
     };
     let commit = OrderEvent::Commit(CommitAnswer::Committed);

@@ -11,7 +11,12 @@ mod pay;
 mod restock;
 mod settlement;
 
-pub use self::{claim::Claimed, letters::Retried, office::{ExportFormat, FeedPage}, pay::Cancelled};
+pub use self::{
+    claim::Claimed,
+    letters::Retried,
+    office::{ExportFormat, FeedPage},
+    pay::Cancelled,
+};
 
 use std::{sync::Arc, time::Duration};
 

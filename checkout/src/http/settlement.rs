@@ -95,7 +95,10 @@ pub(super) async fn settlement(
             let stored = app.catalog.sale(&sale);
             let zone = stored.as_ref().and_then(|stored| stored.definition.time_zone.as_deref());
             let page = SettlementPage { report: &report, zone };
-            ("text/html; charset=utf-8", page.render().map_err(|error| Problem::internal().caused_by(&error))?)
+            (
+                "text/html; charset=utf-8",
+                page.render().map_err(|error| Problem::internal().caused_by(&error))?,
+            )
         }
     };
     let headers = [

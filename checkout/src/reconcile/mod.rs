@@ -1,18 +1,22 @@
 //! PURE: gate against orders against payments, claim by claim, and which repair is safe.
 //!
 //! - here: the kinds of differences, and what one claim shows;
-//! - `watch`: which differences stay, and which were only under way.
+//! - `watch`: which differences stay, and which were only under way; `report`: what is told.
 //!
 //! **Safe** means: a repair never frees a unit that somebody may still pay or has paid for, and never moves money. It tells
 //! the gate again what an order decided, has an order follow what the gate did, or has a stock rebuilt that lost
 //! something. Whatever else is found is reported and left alone.
 
+mod report;
 mod watch;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::watch::{ROUNDS_MIN, Standing, Watch};
+pub use self::{
+    report::{ItemDifference, Listed, Reconciled},
+    watch::{ROUNDS_MIN, Standing, Watch},
+};
 
 use lockgate_shared::{
     clock::Timestamp,
@@ -255,9 +259,7 @@ fn kind_of(order: &OrderRecord, hold: Option<&HoldView>) -> Option<Kind> {
         hold.units != order.units || hold.item != order.item || hold.account != order.account
     };
     let owns = matches!(order.gate, GateSide::Held | GateSide::CommitDue | GateSide::Committed);
-    kind.or_else(|| {
-        hold.filter(|hold| owns && hold.is_live() && is_other(hold)).map(|_| Kind::OtherUnits)
-    })
+    kind.or_else(|| hold.filter(|hold| owns && hold.is_live() && is_other(hold)).map(|_| Kind::OtherUnits))
 }
 
 /// What the order and its payments show.

@@ -48,7 +48,9 @@ impl Watch {
         for finding in findings.into_iter().take(FINDINGS_MAX) {
             let key = (finding.kind, finding.order, finding.payment, finding.item.clone());
             let seen = match before.remove(&key) {
-                Some(seen) if seen.finding == finding => Seen { rounds: seen.rounds.saturating_add(1), ..seen },
+                Some(seen) if seen.finding == finding => {
+                    Seen { rounds: seen.rounds.saturating_add(1), ..seen }
+                }
                 _ => Seen { finding, since: now, rounds: 1 },
             };
             self.seen.insert(key, seen);

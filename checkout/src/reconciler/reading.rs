@@ -113,7 +113,8 @@ mod tests {
             let claim: ClaimId = Uuid::from_bytes([n; 16]).into();
             (claim, HoldView { account, item: item.clone(), units: units.to_vec(), state })
         };
-        let stock = |available, held, sold| ItemStock { item: item.clone(), stock: 10, available, held, sold };
+        let stock =
+            |available, held, sold| ItemStock { item: item.clone(), stock: 10, available, held, sold };
         let mut holds = BTreeMap::from([
             hold(1, &[1, 2], HoldState::Held),
             hold(2, &[3], HoldState::Committed),

@@ -94,7 +94,9 @@ impl Hand<'_> {
         let order = self.app.store.order(claim).await?;
         let view = hold.as_ref().map(HoldView::from);
         let found = of_units(claim, view.as_ref(), order.as_ref());
-        if found.as_ref().map(|found| (found.kind, &found.seen)) != Some((one.finding.kind, &one.finding.seen)) {
+        if found.as_ref().map(|found| (found.kind, &found.seen))
+            != Some((one.finding.kind, &one.finding.seen))
+        {
             return Ok(false);
         }
         let placement = hold.as_ref().and_then(|hold| placement_of_hold(self.sale, hold).ok());
@@ -180,8 +182,9 @@ impl Hand<'_> {
     /// Applies the gateway's word to an attempt that is still open here.
     async fn hear(&self, claim: ClaimId, payment: PaymentId, outcome: Outcome) -> Result<bool, Trouble> {
         let Some(order) = self.app.store.order(claim).await? else { return Ok(false) };
-        let is_open =
-            |attempt: &&crate::payment::PaymentRecord| attempt.id == payment && attempt.state == PaymentState::Open;
+        let is_open = |attempt: &&crate::payment::PaymentRecord| {
+            attempt.id == payment && attempt.state == PaymentState::Open
+        };
         if order.payments.iter().find(is_open).is_none() {
             return Ok(false);
         }

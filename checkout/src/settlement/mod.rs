@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use crate::{
     order::OrderState,
-    reconciler::Reconciled,
+    reconcile::Reconciled,
     store::{ItemBooks, office::AnomalyRecord},
 };
 

@@ -5,7 +5,17 @@ use crate::office::{csv as lines, csv::Line};
 
 /// The columns, in their order. New ones are added at the end only.
 pub const COLUMNS: [&str; 12] = [
-    "section", "key", "text", "currency", "orders", "units", "payments", "gross", "refunds", "refunded", "refund_due",
+    "section",
+    "key",
+    "text",
+    "currency",
+    "orders",
+    "units",
+    "payments",
+    "gross",
+    "refunds",
+    "refunded",
+    "refund_due",
     "net",
 ];
 
@@ -70,12 +80,7 @@ pub fn csv(settlement: &Settlement) -> String {
             key: line.item.as_str(),
             text: &line.name,
             currency: &line.currency,
-            counts: [
-                Some(line.orders_paid),
-                Some(line.units_sold),
-                Some(line.payments),
-                Some(line.refunds),
-            ],
+            counts: [Some(line.orders_paid), Some(line.units_sold), Some(line.payments), Some(line.refunds)],
             gross: Some(line.gross),
             refunded: Some(line.refunded),
             refund_due: Some(line.refund_due),

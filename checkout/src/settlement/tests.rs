@@ -10,7 +10,7 @@ use crate::{
     office::csv::tests::read,
     order::{self, GateSide, Intake, OrderEvent, OrderRecord, Placement},
     payment::{Money, Notice, Outcome},
-    reconciler::ItemDifference,
+    reconcile::{ItemDifference, Reconciled},
 };
 
 const NOW: i64 = 1_800_000_000;
@@ -115,7 +115,15 @@ fn a_final_settlement_of_two_items_and_currencies_adds_up() {
     let commit = || OrderEvent::Commit(CommitAnswer::Committed);
     let release = || OrderEvent::Release(ReleaseAnswer::Released);
     let [pay, arrives] = paid(1, eur.clone());
-    let late = [pay.clone(), OrderEvent::Expire, arrives.clone(), release(), OrderEvent::Refunded { payment: attempt(1) }];
+    let unpayable = Notice { payment: attempt(1), order: None, outcome: Outcome::Unpayable };
+    let late = [
+        pay.clone(),
+        OrderEvent::Expire,
+        OrderEvent::Notified(unpayable),
+        release(),
+        arrives.clone(),
+        OrderEvent::Refunded { payment: attempt(1) },
+    ];
     let orders = [
         order(1, "phone", eur.clone(), &[pay, arrives, commit()]),
         order(2, "case", usd.clone(), &[paid(2, usd.clone()).to_vec(), vec![commit()]].concat()),
@@ -131,7 +139,10 @@ fn a_final_settlement_of_two_items_and_currencies_adds_up() {
         lines.find(|line| line.item.as_str() == item && line.currency == currency).unwrap().clone()
     };
     let phone = line("phone", "EUR");
-    assert_eq!((phone.units_sold, phone.gross, phone.refunds, phone.refunded, phone.net), (1, 1996, 1, 998, 998));
+    assert_eq!(
+        (phone.units_sold, phone.gross, phone.refunds, phone.refunded, phone.net),
+        (1, 1996, 1, 998, 998)
+    );
     assert_eq!((line("case", "USD").net, line("case", "EUR").gross), (500, 0));
     let ways: Vec<_> = report.gateways.iter().map(|line| (&line.currency[..], line.net)).collect();
     assert_eq!(ways, [("EUR", 998), ("USD", 500)]);

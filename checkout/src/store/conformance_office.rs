@@ -1,8 +1,8 @@
 //! The back office's side, one behaviour for every store.
 
 use lockgate_shared::{
-    gate::CommitAnswer,
     clock::{Clock as _, SystemClock},
+    gate::CommitAnswer,
     store::postgres::connect,
     testing::{PrivatePostgres, eventually},
 };
@@ -10,8 +10,8 @@ use lockgate_shared::{
 use super::{
     conformance::{claim, notice, now, order_id, payment_id, postgres, price, sale, sqlite},
     model::ModelStore,
-    postgres::{ORDERS_POSTGRES, PostgresStore},
     office::{AnomalyRecord, Lease, Search},
+    postgres::{ORDERS_POSTGRES, PostgresStore},
     *,
 };
 use crate::payment::{Money, Outcome};
@@ -129,7 +129,10 @@ async fn anomalies_are_listed_by_sale(store: &dyn Store) {
     assert!(store.note(lease, &sale(), order_id(9), &anomaly, now()).await.unwrap());
     let later: Vec<AnomalyRecord> = store.anomalies(&sale(), found[0].number).await.unwrap();
     assert_eq!(later.len(), 1, "also of a claim that has no order");
-    assert_eq!((later[0].order, later[0].kind.as_str(), later[0].found_at), (order_id(9), "repaired_x", now()));
+    assert_eq!(
+        (later[0].order, later[0].kind.as_str(), later[0].found_at),
+        (order_id(9), "repaired_x", now())
+    );
     assert_eq!(store.anomalies(&"other".parse().unwrap(), 0).await.unwrap(), []);
 }
 

@@ -164,13 +164,8 @@ pub trait Office: Send + Sync {
     ///
     /// # Errors
     /// The store broke; repeating the call is safe.
-    async fn keep(
-        &self,
-        lease: Lease,
-        sale: &SaleId,
-        text: &str,
-        now: Timestamp,
-    ) -> Result<bool, StoreError>;
+    async fn keep(&self, lease: Lease, sale: &SaleId, text: &str, now: Timestamp)
+    -> Result<bool, StoreError>;
 
     /// What was found in a sale last.
     ///

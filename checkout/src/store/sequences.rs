@@ -105,7 +105,11 @@ async fn run(store: &dyn Store, command: &Command) -> String {
 }
 
 fn found_by() -> office::Search {
-    office::Search { state: Some(OrderState::Paid), email: Some("2@EXAMPLE.org".into()), ..Default::default() }
+    office::Search {
+        state: Some(OrderState::Paid),
+        email: Some("2@EXAMPLE.org".into()),
+        ..Default::default()
+    }
 }
 
 async fn state(store: &dyn Store) -> String {

@@ -2,6 +2,7 @@
 
 mod allowlist;
 mod apply;
+mod office;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -18,7 +19,7 @@ use crate::{exit::Failure, print};
 /// Which Lockgate, and what to do.
 #[derive(Args)]
 pub struct SaleCommand {
-    /// The address where the running Lockgate serves operators (for `books`, `stock` and `recover` of a scaled-out one: the checkout's).
+    /// The address where the running Lockgate serves operators (for `books`, `stock`, `recover`, `orders`, `export` and `settlement` of a scaled-out one: the checkout's).
     #[arg(long, env = "LOCKGATE_OPERATOR_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: String,
     /// The operator key.
@@ -113,10 +114,23 @@ enum Action {
         #[arg(long)]
         retry: bool,
     },
-    /// The report after the sale (not built into this version yet).
+    /// Look orders up; all that is given must be so.
+    Orders(office::OrdersOptions),
+    /// Write every order of a sale to standard output.
+    Export {
+        /// The sale's id.
+        sale: SaleId,
+        /// How.
+        #[arg(long, value_enum, default_value_t)]
+        format: office::ExportFormat,
+    },
+    /// The report after the sale, to be signed. With html: a page to print.
     Settlement {
         /// The sale's id.
         sale: SaleId,
+        /// How.
+        #[arg(long, value_enum, default_value_t)]
+        format: office::SettlementFormat,
     },
 }
 
@@ -175,10 +189,9 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::DeadLetters { sale, retry: true } => {
             send(call(Method::POST, &format!("/{sale}/dead-letters/retry"))).await
         }
-        Action::Settlement { sale } => Err(Failure::usage(format!(
-            "the settlement is not built into this version yet; `lockgate sale books {sale}` shows stock, holds and \
-             orders"
-        ))),
+        Action::Orders(options) => office::orders(options, &call).await,
+        Action::Export { sale, format } => office::export(sale, *format, &call).await,
+        Action::Settlement { sale, format } => office::settlement(sale, *format, &call).await,
         Action::Draw { sale, beacon } => {
             send(call(Method::POST, &format!("/{sale}/draw")).json(&json!({ "beacon": beacon }))).await
         }

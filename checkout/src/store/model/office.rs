@@ -11,8 +11,8 @@ use super::{ModelStore, State};
 use crate::{
     order::{Anomaly, Decision, OrderRecord},
     store::office::{
-        ANOMALIES_PAGE_MAX, AnomalyRecord, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange,
-        Search, is_in_feed,
+        ANOMALIES_PAGE_MAX, AnomalyRecord, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office,
+        OrderChange, Search, is_in_feed,
     },
 };
 
@@ -90,7 +90,13 @@ impl Office for ModelStore {
             let changes = changes
                 .filter_map(|(position, (id, then, at))| {
                     let order = state.ledger.orders.get(id)?.clone();
-                    Some(OrderChange { position, state: then.state, units: then.units.clone(), at: *at, order })
+                    Some(OrderChange {
+                        position,
+                        state: then.state,
+                        units: then.units.clone(),
+                        at: *at,
+                        order,
+                    })
                 })
                 .collect();
             Changes { changes, last }

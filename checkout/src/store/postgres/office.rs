@@ -140,8 +140,9 @@ async fn place_changes(tx: &Transaction<'_>, sale: &SaleId) -> Result<()> {
     if tx.query_opt(&statement, &[&sale.as_str()]).await?.is_none() {
         return Ok(());
     }
-    let statement =
-        tx.prepare_cached("SELECT pg_advisory_xact_lock(hashtextextended('order_changes/' || $1, 0))").await?;
+    let statement = tx
+        .prepare_cached("SELECT pg_advisory_xact_lock(hashtextextended('order_changes/' || $1, 0))")
+        .await?;
     tx.execute(&statement, &[&sale.as_str()]).await?;
     let statement = tx
         .prepare_cached(
