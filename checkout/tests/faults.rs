@@ -21,7 +21,7 @@ use lockgate_checkout::{
     payment::{Notice, PaymentId},
     store::{
         DeadLetter, DeadLetters, ItemBooks, Notified, Placed,
-        office::{AnomalyRecord, Changes, Kept, Lease, Search},
+        office::{NotedAnomaly, Changes, Kept, Lease, Search},
     },
 };
 use lockgate_shared::{
@@ -175,9 +175,9 @@ impl Office for Switched {
         self.check("office")?;
         self.store.find(sale, search, after, limit).await
     }
-    async fn anomalies(&self, sale: &SaleId, after: u64) -> Result<Vec<AnomalyRecord>, StoreError> {
+    async fn noted(&self, sale: &SaleId, after: u64) -> Result<Vec<NotedAnomaly>, StoreError> {
         self.check("office")?;
-        self.store.anomalies(sale, after).await
+        self.store.noted(sale, after).await
     }
     async fn lease(
         &self,

@@ -16,6 +16,7 @@ use lockgate_checkout::{
     settler::settle,
 };
 use lockgate_shared::{
+    catalog::StoredSale,
     gate::{CommitAnswer, HoldState, ReleaseAnswer},
     ids::ClaimId,
     store::{redis::RedisLink, sqlite::Sqlite},
@@ -42,10 +43,19 @@ fn by_hand() -> Plan {
     Plan { loops: false, webhooks: false, sweeps: false, stock: 20, ..Plan::default() }
 }
 
+/// A stock can be frozen once the catalog says that it was put on sale.
+async fn opened(shop: &Shop) {
+    let opened = |sale: &mut StoredSale| {
+        sale.controls.stock_opened_at.get_or_insert(sale.created_at);
+    };
+    shop.catalog.change(&shop.sale, opened).await.unwrap();
+}
+
 async fn on_sqlite() -> Scene {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), &by_hand()).await;
     let db = Sqlite::open(&dir.path().join("shop.db"), &[]).unwrap();
+    opened(&shop).await;
     Scene { shop, back: Back::Sqlite(db), _dir: dir }
 }
 
@@ -55,6 +65,7 @@ async fn scaled_out() -> Scene {
     let backends = Backends::scaled_out(&redis, postgres.url()).await;
     let shop = Shop::over(dir.path(), &by_hand(), support::clock(), backends, None).await;
     let link = RedisLink::connect(redis.url(), "t:").await.unwrap();
+    opened(&shop).await;
     Scene { shop, back: Back::ScaledOut { redis, postgres, link }, _dir: dir }
 }
 
@@ -124,7 +135,7 @@ impl Scene {
     /// The repairs that are written down, by kind.
     async fn repairs(&self) -> BTreeMap<String, usize> {
         let mut kinds = BTreeMap::new();
-        for anomaly in self.shop.store.anomalies(&self.shop.sale, 0).await.unwrap() {
+        for anomaly in self.shop.store.noted(&self.shop.sale, 0).await.unwrap() {
             *kinds.entry(anomaly.kind).or_default() += 1;
         }
         kinds
@@ -253,7 +264,9 @@ async fn a_hold_that_the_gate_lost_has_the_stock_rebuilt(scene: &Scene) {
     // Nothing that counts has changed, so it is seen with the next comparison of everything.
     shop.clock.advance_ms(301_000);
     rounds(&mut reconciler, 3).await;
-    assert_eq!(scene.repairs().await, BTreeMap::from([("repaired_hold_lost".to_owned(), 1)]));
+    // Redis, whose gate counts its keys, is found out by the gate itself, which then answers nothing but "frozen".
+    let by_itself = matches!(scene.back, Back::ScaledOut { .. });
+    assert_eq!(scene.repairs().await.contains_key("repaired_hold_lost"), !by_itself);
     let recovery = rebuilder::recover(&shop.app, &shop.sale, None, "a test").await.unwrap();
     assert_eq!(recovery.holds_made, 1, "{recovery:?}");
     rounds(&mut reconciler, 3).await;

@@ -5,7 +5,7 @@ use lockgate_shared::{ids::SaleId, problem::Problem};
 use super::App;
 use crate::{
     settlement::{Anomalies, Facts, Settlement, Tally},
-    store::{ORDERS_PAGE_MAX, office::ANOMALIES_PAGE_MAX},
+    store::{ORDERS_PAGE_MAX, office::NOTED_PAGE_MAX},
 };
 
 impl App {
@@ -28,8 +28,8 @@ impl App {
         }
         let (mut anomalies, mut number) = (Anomalies::default(), 0);
         loop {
-            let page = self.store.anomalies(id, number).await?;
-            let is_last = page.len() < ANOMALIES_PAGE_MAX;
+            let page = self.store.noted(id, number).await?;
+            let is_last = page.len() < NOTED_PAGE_MAX;
             number = page.last().map_or(number, |anomaly| anomaly.number);
             anomalies.add(page);
             if is_last {

@@ -84,7 +84,7 @@ impl Kind {
     pub fn patience_seconds(self) -> u64 {
         match self {
             Self::CommitLate | Self::ReleaseLate | Self::RefundLate => LATE_SECONDS,
-            Self::AttemptOpen => UNHEARD_SECONDS,
+            Self::AttemptOpen | Self::MoneyWithoutSale => UNHEARD_SECONDS,
             _ => 0,
         }
     }

@@ -13,10 +13,10 @@ use crate::{
     app::{App, log_anomaly},
     claim::placement_of_hold,
     gateways::PaymentStatus,
-    order::{Anomaly, Intake, OrderEvent, OrderRecord},
+    order::{Anomaly, Intake, OrderEvent, OrderRecord, Placement},
     payment::{Notice, Outcome, PaymentId, PaymentState},
     reconcile::{HoldView, Repair, Standing, of_units},
-    store::office::Lease,
+    store::office::{Lease, Search},
 };
 
 /// Repairs begun in one round of a sale.
@@ -42,7 +42,11 @@ pub(super) async fn repair(
     watched.asked.retain(|_, at| is_fresh(at));
     let hand = Hand { app, lease, sale, now };
     let mut done = 0;
-    for one in standing.iter().filter(|one| !one.finding.kind.asks_gateway()) {
+    let mut due: Vec<&Standing> =
+        standing.iter().filter(|one| !one.finding.kind.asks_gateway()).collect();
+    // Who lost units gives way before whoever has them by now gets an order.
+    due.sort_by_key(|one| one.finding.kind.repair() != Some(Repair::EndOrder));
+    for one in due {
         let key = (one.finding.kind, one.finding.order);
         let (Some(repair), Some(claim)) = (one.finding.kind.repair(), one.finding.order) else { continue };
         // One rebuild is for all that was lost.
@@ -104,6 +108,9 @@ impl Hand<'_> {
         let words = |what: &str| format!("{}; {what}", one.finding.seen);
         match (repair, placement, order) {
             (Repair::PlaceOrder, Some(claimed), None) => {
+                if self.has_owner(&claimed).await? {
+                    return Ok(false);
+                }
                 self.note(claim, None, repair, words("the order is made from the hold")).await?;
                 let record = match state {
                     Some(HoldState::Held) => Intake::Claimed(claimed),
@@ -126,6 +133,18 @@ impl Hand<'_> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Whether another order owns a unit of this claim: its buyer would be sent away for a difference that may yet be
+    /// repaired.
+    async fn has_owner(&self, claim: &Placement) -> Result<bool, Trouble> {
+        for unit in &claim.units {
+            let search = Search { item: Some(claim.item.clone()), unit: Some(*unit), ..Search::default() };
+            if !self.app.store.find(self.sale, &search, None, 1).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn place(&self, record: Intake) -> Result<(), Trouble> {

@@ -32,7 +32,7 @@ use serde::Serialize;
 use crate::{
     order::OrderState,
     reconcile::Reconciled,
-    store::{ItemBooks, office::AnomalyRecord},
+    store::{ItemBooks, office::NotedAnomaly},
 };
 
 /// Anomalies listed one by one; all of them are counted.
@@ -67,12 +67,12 @@ pub struct Anomalies {
     /// How many of each kind.
     pub counts: BTreeMap<String, u64>,
     /// The first [`ANOMALIES_LISTED_MAX`].
-    pub listed: Vec<AnomalyRecord>,
+    pub listed: Vec<NotedAnomaly>,
 }
 
 impl Anomalies {
     /// Counts a page of them.
-    pub fn add(&mut self, page: Vec<AnomalyRecord>) {
+    pub fn add(&mut self, page: Vec<NotedAnomaly>) {
         for anomaly in page {
             *self.counts.entry(anomaly.kind.clone()).or_default() += 1;
             if self.listed.len() < ANOMALIES_LISTED_MAX {
@@ -168,6 +168,8 @@ pub struct StockLine {
     pub held: u32,
     /// Units sold.
     pub sold: u32,
+    /// Of them, units of orders whose money goes or went back, which are not on sale again.
+    pub kept_out: u64,
 }
 
 /// How many orders stand in a state.
@@ -282,7 +284,7 @@ impl Settlement {
             closes_at: facts.sale.closes_at,
             closed_early: facts.is_closed && facts.now < facts.sale.closes_at,
             orders_total: orders.iter().map(|line| line.orders).sum(),
-            stock: facts.stock.iter().map(StockLine::from).collect(),
+            stock: facts.stock.iter().map(|item| stock_line(item, tally)).collect(),
             anomalies: counts
                 .iter()
                 .map(|(kind, count)| AnomalyLine {
@@ -304,20 +306,19 @@ impl Settlement {
     }
 }
 
-impl From<&ItemStock> for StockLine {
-    fn from(item: &ItemStock) -> Self {
-        Self {
-            item: item.item.clone(),
-            stock: item.stock,
-            available: item.available,
-            held: item.held,
-            sold: item.sold,
-        }
+fn stock_line(item: &ItemStock, tally: &Tally) -> StockLine {
+    StockLine {
+        item: item.item.clone(),
+        stock: item.stock,
+        available: item.available,
+        held: item.held,
+        sold: item.sold,
+        kept_out: tally.units_kept_out(&item.item),
     }
 }
 
-impl From<AnomalyRecord> for AnomalyView {
-    fn from(found: AnomalyRecord) -> Self {
+impl From<NotedAnomaly> for AnomalyView {
+    fn from(found: NotedAnomaly) -> Self {
         Self { found_at: found.found_at, order: found.order, kind: found.kind, detail: found.detail }
     }
 }

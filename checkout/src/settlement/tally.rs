@@ -37,6 +37,8 @@ pub struct Tally {
     states: BTreeMap<OrderState, (u64, u64)>,
     /// Units that orders know to be sold at the gate.
     committed: BTreeMap<ItemId, u64>,
+    /// The part of them whose orders are not paid any more: refunded, and not put on sale again.
+    kept_out: BTreeMap<ItemId, u64>,
     /// Orders that may still change by themselves.
     pub open: u64,
     /// Orders with work left: units to sell or to give back, attempts to make unpayable, money to give back.
@@ -74,6 +76,8 @@ impl Tally {
         self.unsettled += u64::from(order.is_unsettled() || !is_at_gate);
         if order.gate == GateSide::Committed {
             *self.committed.entry(order.item.clone()).or_default() += units;
+            let kept_out = if order.state == OrderState::Paid { 0 } else { units };
+            *self.kept_out.entry(order.item.clone()).or_default() += kept_out;
         }
         if order.state == OrderState::Paid {
             let sold = self.sold.entry((order.item.clone(), order.price.currency.clone())).or_default();
@@ -94,6 +98,11 @@ impl Tally {
     /// Units that orders know to be sold at the gate.
     pub(super) fn units_committed(&self, item: &ItemId) -> u64 {
         self.committed.get(item).copied().unwrap_or(0)
+    }
+
+    /// Units sold at the gate to orders that are not paid any more.
+    pub(super) fn units_kept_out(&self, item: &ItemId) -> u64 {
+        self.kept_out.get(item).copied().unwrap_or(0)
     }
 
     /// Units of paid orders.

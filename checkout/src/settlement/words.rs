@@ -36,6 +36,8 @@ pub fn anomaly_words(kind: &str) -> &'static str {
         "wrong_order" => "A payment named another order",
         "paid_but_released" => "The units of a paid order had been given back already",
         "ended_but_committed" => "The units of an order that ended unpaid are sold in the stock",
+        "reclaimed" => "An order that was paid late got units after all",
+        "not_reclaimed" => "There were no units for an order that was paid late; its money went back",
         "unit_taken" => "A claim named a unit that another order had",
         "repaired_order_missing" => "A hold had no order; it was made",
         "repaired_hold_lost" => "The stock had lost a hold; it was rebuilt",

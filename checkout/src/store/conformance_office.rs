@@ -10,7 +10,7 @@ use lockgate_shared::{
 use super::{
     conformance::{claim, notice, now, order_id, payment_id, postgres, price, sale, sqlite},
     model::ModelStore,
-    office::{AnomalyRecord, Lease, Search},
+    office::{NotedAnomaly, Lease, Search},
     postgres::{ORDERS_POSTGRES, PostgresStore},
     *,
 };
@@ -121,19 +121,19 @@ async fn anomalies_are_listed_by_sale(store: &dyn Store) {
     decide(store, 1, OrderEvent::Pay { payment: payment_id(1) }).await;
     let wrong = Outcome::Paid(Money { amount: 1, currency: "EUR".into() });
     decide(store, 1, OrderEvent::Notified(notice(1, None, wrong))).await;
-    let found = store.anomalies(&sale(), 0).await.unwrap();
+    let found = store.noted(&sale(), 0).await.unwrap();
     let kinds: Vec<_> = found.iter().map(|one| (one.order, one.payment, one.kind.as_str())).collect();
     assert_eq!(kinds, [(order_id(1), Some(payment_id(1)), "wrong_amount")]);
     let lease = store.lease("l", "a", 60_000, now()).await.unwrap().unwrap();
     let anomaly = Anomaly { payment: None, kind: "repaired_x", detail: "done".into() };
     assert!(store.note(lease, &sale(), order_id(9), &anomaly, now()).await.unwrap());
-    let later: Vec<AnomalyRecord> = store.anomalies(&sale(), found[0].number).await.unwrap();
+    let later: Vec<NotedAnomaly> = store.noted(&sale(), found[0].number).await.unwrap();
     assert_eq!(later.len(), 1, "also of a claim that has no order");
     assert_eq!(
         (later[0].order, later[0].kind.as_str(), later[0].found_at),
         (order_id(9), "repaired_x", now())
     );
-    assert_eq!(store.anomalies(&"other".parse().unwrap(), 0).await.unwrap(), []);
+    assert_eq!(store.noted(&"other".parse().unwrap(), 0).await.unwrap(), []);
 }
 
 async fn a_lease_has_one_holder_and_what_an_older_one_writes_is_refused(store: &dyn Store) {
@@ -150,7 +150,7 @@ async fn a_lease_has_one_holder_and_what_an_older_one_writes_is_refused(store: &
     let anomaly = Anomaly { payment: None, kind: "x", detail: String::new() };
     assert!(!store.keep(first, &sale(), "old", at).await.unwrap());
     assert!(!store.note(first, &sale(), order_id(1), &anomaly, at).await.unwrap());
-    assert_eq!(store.anomalies(&sale(), 0).await.unwrap(), []);
+    assert_eq!(store.noted(&sale(), 0).await.unwrap(), []);
     assert_eq!(store.kept(&sale()).await.unwrap().unwrap().text, "1");
     let mut third: Option<Lease> = None;
     eventually("a lease that ran out goes to the next", 10, async || {

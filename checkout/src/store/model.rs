@@ -18,7 +18,7 @@ use super::{
     DEAD_LETTERS_MAX, DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed,
     Store, UNSETTLED_MAX,
     ledger::Ledger,
-    office::{AnomalyRecord, Kept, LeaseRow},
+    office::{Kept, LeaseRow, NotedAnomaly},
 };
 use crate::{
     order::{Decision, Intake, OrderEvent, OrderRecord, OrderState},
@@ -37,7 +37,7 @@ struct State {
     /// Which state of each order the feed has heard of.
     states: BTreeMap<ClaimId, OrderState>,
     changes: Vec<office::Noted>,
-    anomalies: Vec<(Option<SaleId>, AnomalyRecord)>,
+    noted: Vec<(Option<SaleId>, NotedAnomaly)>,
     leases: BTreeMap<String, LeaseRow>,
     kept: BTreeMap<SaleId, Kept>,
 }

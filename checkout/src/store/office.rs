@@ -18,8 +18,8 @@ use crate::{
 pub const CHANGES_PAGE_MAX: usize = 1_000;
 /// Most orders one call of [`Office::find`] answers.
 pub const FOUND_PAGE_MAX: usize = 1_000;
-/// Most anomalies one call of [`Office::anomalies`] answers.
-pub const ANOMALIES_PAGE_MAX: usize = 1_000;
+/// Most anomalies one call of [`Office::noted`] answers.
+pub const NOTED_PAGE_MAX: usize = 1_000;
 
 /// Whether an order that comes into this state stands in the feed.
 #[must_use]
@@ -70,7 +70,7 @@ pub struct Search {
 
 /// An anomaly as it was written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnomalyRecord {
+pub struct NotedAnomaly {
     /// Counts them, over all sales.
     pub number: u64,
     /// The order, or the claim that has none.
@@ -127,11 +127,11 @@ pub trait Office: Send + Sync {
         limit: usize,
     ) -> Result<Vec<OrderRecord>, StoreError>;
 
-    /// Up to [`ANOMALIES_PAGE_MAX`] anomalies of a sale, by number, after `after`.
+    /// Up to [`NOTED_PAGE_MAX`] anomalies of a sale, by number, after `after`.
     ///
     /// # Errors
     /// The store broke.
-    async fn anomalies(&self, sale: &SaleId, after: u64) -> Result<Vec<AnomalyRecord>, StoreError>;
+    async fn noted(&self, sale: &SaleId, after: u64) -> Result<Vec<NotedAnomaly>, StoreError>;
 
     /// Takes or keeps a lease for `life_ms`, by the store's clock where it has one, else by `now`; a life of 0 gives it
     /// back. `None` while somebody else has it.

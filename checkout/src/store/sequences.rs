@@ -126,7 +126,7 @@ async fn state(store: &dyn Store) -> String {
     for change in changes {
         text += &format!("{} {:?} {:?} {}\n", change.order.id, change.state, change.units, change.at);
     }
-    let anomalies = store.anomalies(&sale(), 0).await.unwrap();
+    let anomalies = store.noted(&sale(), 0).await.unwrap();
     let mut anomalies: Vec<_> = anomalies.iter().map(|one| format!("{} {}", one.order, one.kind)).collect();
     anomalies.sort();
     text += &format!("{anomalies:?}\n");

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use lockgate_checkout::{
     Office,
     order::{Anomaly, OrderRecord},
-    store::office::{AnomalyRecord, Changes, Kept, Lease, Search},
+    store::office::{NotedAnomaly, Changes, Kept, Lease, Search},
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -28,8 +28,8 @@ impl Office for OrderSeam {
     ) -> Result<Vec<OrderRecord>, StoreError> {
         self.world.orders.find(sale, search, after, limit).await
     }
-    async fn anomalies(&self, sale: &SaleId, after: u64) -> Result<Vec<AnomalyRecord>, StoreError> {
-        self.world.orders.anomalies(sale, after).await
+    async fn noted(&self, sale: &SaleId, after: u64) -> Result<Vec<NotedAnomaly>, StoreError> {
+        self.world.orders.noted(sale, after).await
     }
     async fn lease(
         &self,

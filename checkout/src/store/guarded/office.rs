@@ -11,7 +11,7 @@ use lockgate_shared::{
 use super::Guarded;
 use crate::{
     order::{Anomaly, OrderRecord},
-    store::office::{AnomalyRecord, Changes, Kept, Lease, Office, Search},
+    store::office::{NotedAnomaly, Changes, Kept, Lease, Office, Search},
 };
 
 #[async_trait]
@@ -30,8 +30,8 @@ impl Office for Guarded {
         self.store.find(sale, search, after, limit).await
     }
 
-    async fn anomalies(&self, sale: &SaleId, after: u64) -> Result<Vec<AnomalyRecord>, StoreError> {
-        self.store.anomalies(sale, after).await
+    async fn noted(&self, sale: &SaleId, after: u64) -> Result<Vec<NotedAnomaly>, StoreError> {
+        self.store.noted(sale, after).await
     }
 
     async fn lease(

@@ -11,7 +11,7 @@ use super::{ModelStore, State};
 use crate::{
     order::{Anomaly, Decision, OrderRecord},
     store::office::{
-        ANOMALIES_PAGE_MAX, AnomalyRecord, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office,
+        NOTED_PAGE_MAX, NotedAnomaly, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office,
         OrderChange, Search, is_in_feed,
     },
 };
@@ -48,15 +48,15 @@ impl State {
     }
 
     fn note_anomaly(&mut self, sale: Option<SaleId>, order: ClaimId, anomaly: &Anomaly, now: Timestamp) {
-        let record = AnomalyRecord {
-            number: self.anomalies.len() as u64 + 1,
+        let record = NotedAnomaly {
+            number: self.noted.len() as u64 + 1,
             order,
             payment: anomaly.payment,
             kind: anomaly.kind.to_owned(),
             detail: anomaly.detail.clone(),
             found_at: now,
         };
-        self.anomalies.push((sale, record));
+        self.noted.push((sale, record));
     }
 
     fn is_leased(&self, lease: Lease) -> bool {
@@ -121,11 +121,11 @@ impl Office for ModelStore {
         }))
     }
 
-    async fn anomalies(&self, sale: &SaleId, after: u64) -> Result<Vec<AnomalyRecord>, StoreError> {
+    async fn noted(&self, sale: &SaleId, after: u64) -> Result<Vec<NotedAnomaly>, StoreError> {
         Ok(self.with(|state| {
-            let own = state.anomalies.iter().filter(|(of, _)| of.as_ref() == Some(sale));
+            let own = state.noted.iter().filter(|(of, _)| of.as_ref() == Some(sale));
             let later = own.map(|(_, record)| record).filter(|record| record.number > after);
-            later.take(ANOMALIES_PAGE_MAX).cloned().collect()
+            later.take(NOTED_PAGE_MAX).cloned().collect()
         }))
     }
 

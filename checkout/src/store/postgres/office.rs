@@ -19,7 +19,7 @@ use crate::{
     order::{Anomaly, OrderRecord, OrderState},
     payment::PaymentId,
     store::office::{
-        ANOMALIES_PAGE_MAX, AnomalyRecord, CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow,
+        NOTED_PAGE_MAX, NotedAnomaly, CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow,
         Office, OrderChange, Search,
     },
 };
@@ -48,12 +48,12 @@ impl Office for PostgresStore {
         self.transact("find", async |tx| find(tx, sale, search, after, limit).await).await
     }
 
-    async fn anomalies(
+    async fn noted(
         &self,
         sale: &SaleId,
         after: u64,
-    ) -> std::result::Result<Vec<AnomalyRecord>, StoreError> {
-        self.transact("anomalies", async |tx| anomalies(tx, sale, after).await).await
+    ) -> std::result::Result<Vec<NotedAnomaly>, StoreError> {
+        self.transact("noted", async |tx| anomalies(tx, sale, after).await).await
     }
 
     async fn lease(
@@ -243,7 +243,7 @@ async fn find(
     Ok(ids.iter().filter_map(|id| orders.remove(id)).collect())
 }
 
-async fn anomalies(tx: &Transaction<'_>, sale: &SaleId, after: u64) -> Result<Vec<AnomalyRecord>> {
+async fn anomalies(tx: &Transaction<'_>, sale: &SaleId, after: u64) -> Result<Vec<NotedAnomaly>> {
     let statement = tx
         .prepare_cached(
             "SELECT a.number, a.order_id, a.payment, a.kind, a.detail, a.found_at FROM anomalies a
@@ -252,10 +252,10 @@ async fn anomalies(tx: &Transaction<'_>, sale: &SaleId, after: u64) -> Result<Ve
         )
         .await?;
     let after = i64::try_from(after).unwrap_or(i64::MAX);
-    let rows = tx.query(&statement, &[&sale.as_str(), &after, &i64::try_from(ANOMALIES_PAGE_MAX)?]).await?;
+    let rows = tx.query(&statement, &[&sale.as_str(), &after, &i64::try_from(NOTED_PAGE_MAX)?]).await?;
     rows.iter()
         .map(|row| {
-            Ok(AnomalyRecord {
+            Ok(NotedAnomaly {
                 number: u64::try_from(row.try_get::<_, i64>(0)?)?,
                 order: ClaimId::from(row.try_get::<_, Uuid>(1)?),
                 payment: row.try_get::<_, Option<Uuid>>(2)?.map(PaymentId::from),

@@ -15,7 +15,7 @@ use crate::{
     order::{Anomaly, OrderRecord, OrderState},
     payment::PaymentId,
     store::office::{
-        ANOMALIES_PAGE_MAX, AnomalyRecord, CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow,
+        NOTED_PAGE_MAX, NotedAnomaly, CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow,
         Office, OrderChange, Search,
     },
 };
@@ -51,13 +51,13 @@ impl Office for SqliteStore {
         self.db.read("find", move |db| find(db, &sale, &search, after, limit)).await
     }
 
-    async fn anomalies(
+    async fn noted(
         &self,
         sale: &SaleId,
         after: u64,
-    ) -> std::result::Result<Vec<AnomalyRecord>, StoreError> {
+    ) -> std::result::Result<Vec<NotedAnomaly>, StoreError> {
         let sale = sale.clone();
-        self.db.read("anomalies", move |db| anomalies(db, &sale, after)).await
+        self.db.read("noted", move |db| anomalies(db, &sale, after)).await
     }
 
     async fn lease(
@@ -196,17 +196,17 @@ fn find(
     rows.into_iter().map(|row| with_payments(db, row)).collect()
 }
 
-fn anomalies(db: &Connection, sale: &SaleId, after: u64) -> Result<Vec<AnomalyRecord>> {
+fn anomalies(db: &Connection, sale: &SaleId, after: u64) -> Result<Vec<NotedAnomaly>> {
     let mut statement = db.prepare_cached(
         "SELECT a.number, a.order_id, a.payment, a.kind, a.detail, a.found_at FROM anomalies a
          LEFT JOIN orders o ON o.id = a.order_id
          WHERE coalesce(a.sale, o.sale) = ?1 AND a.number > ?2 ORDER BY a.number LIMIT ?3",
     )?;
-    let most = limit(ANOMALIES_PAGE_MAX, ANOMALIES_PAGE_MAX);
+    let most = limit(NOTED_PAGE_MAX, NOTED_PAGE_MAX);
     statement
         .query_map(params![sale.as_str(), number(after), most], |row| {
             let payment = row.get::<_, Option<[u8; 16]>>(2)?.map(Uuid::from_bytes);
-            Ok(AnomalyRecord {
+            Ok(NotedAnomaly {
                 number: row.get::<_, i64>(0)?.unsigned_abs(),
                 order: ClaimId::from(uuid_at(row, 1)?),
                 payment: payment.map(PaymentId::from),
