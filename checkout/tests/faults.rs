@@ -21,7 +21,7 @@ use lockgate_checkout::{
     payment::{Notice, PaymentId},
     store::{
         DeadLetter, DeadLetters, ItemBooks, Notified, Placed,
-        office::{NotedAnomaly, Changes, Kept, Lease, Search},
+        office::{Changes, Kept, Lease, NotedAnomaly, Search},
     },
 };
 use lockgate_shared::{

@@ -42,8 +42,7 @@ pub(super) async fn repair(
     watched.asked.retain(|_, at| is_fresh(at));
     let hand = Hand { app, lease, sale, now };
     let mut done = 0;
-    let mut due: Vec<&Standing> =
-        standing.iter().filter(|one| !one.finding.kind.asks_gateway()).collect();
+    let mut due: Vec<&Standing> = standing.iter().filter(|one| !one.finding.kind.asks_gateway()).collect();
     // Who lost units gives way before whoever has them by now gets an order.
     due.sort_by_key(|one| one.finding.kind.repair() != Some(Repair::EndOrder));
     for one in due {

@@ -37,7 +37,9 @@ pub(super) fn all(
         checks.push(check(what, item.sold.into(), committed));
         // While a paid order waits to be told to the stock, its units are still held there.
         if tally.unsettled == 0 {
-            let what = format!("{name}: units sold by the stock = units of paid orders + units kept out of the sale");
+            let what = format!(
+                "{name}: units sold by the stock = units of paid orders + units kept out of the sale"
+            );
             let units = tally.units_sold(&item.item) + tally.units_kept_out(&item.item);
             checks.push(check(what, item.sold.into(), units.into()));
         }

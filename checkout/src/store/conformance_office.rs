@@ -10,7 +10,7 @@ use lockgate_shared::{
 use super::{
     conformance::{claim, notice, now, order_id, payment_id, postgres, price, sale, sqlite},
     model::ModelStore,
-    office::{NotedAnomaly, Lease, Search},
+    office::{Lease, NotedAnomaly, Search},
     postgres::{ORDERS_POSTGRES, PostgresStore},
     *,
 };

@@ -190,7 +190,7 @@ impl LeaseRow {
         // One that ends later than it could was given before the clock was set back.
         let is_live = self.until > now && self.until <= longest;
         let is_own = self.holder == holder && self.fence > 0;
-        if (is_live && !is_own) || (life_ms == 0 && !is_own) {
+        if (is_live || life_ms == 0) && !is_own {
             return (self, None);
         }
         if !is_own {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use lockgate_checkout::{
     Office,
     order::{Anomaly, OrderRecord},
-    store::office::{NotedAnomaly, Changes, Kept, Lease, Search},
+    store::office::{Changes, Kept, Lease, NotedAnomaly, Search},
 };
 use lockgate_shared::{
     clock::Timestamp,

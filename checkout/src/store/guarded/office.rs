@@ -11,7 +11,7 @@ use lockgate_shared::{
 use super::Guarded;
 use crate::{
     order::{Anomaly, OrderRecord},
-    store::office::{NotedAnomaly, Changes, Kept, Lease, Office, Search},
+    store::office::{Changes, Kept, Lease, NotedAnomaly, Office, Search},
 };
 
 #[async_trait]

@@ -11,8 +11,8 @@ use super::{ModelStore, State};
 use crate::{
     order::{Anomaly, Decision, OrderRecord},
     store::office::{
-        NOTED_PAGE_MAX, NotedAnomaly, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office,
-        OrderChange, Search, is_in_feed,
+        Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, NOTED_PAGE_MAX, NotedAnomaly, Office, OrderChange,
+        Search, is_in_feed,
     },
 };
 

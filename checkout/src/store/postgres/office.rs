@@ -19,7 +19,7 @@ use crate::{
     order::{Anomaly, OrderRecord, OrderState},
     payment::PaymentId,
     store::office::{
-        NOTED_PAGE_MAX, NotedAnomaly, CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow,
+        CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, NOTED_PAGE_MAX, NotedAnomaly,
         Office, OrderChange, Search,
     },
 };
@@ -48,11 +48,7 @@ impl Office for PostgresStore {
         self.transact("find", async |tx| find(tx, sale, search, after, limit).await).await
     }
 
-    async fn noted(
-        &self,
-        sale: &SaleId,
-        after: u64,
-    ) -> std::result::Result<Vec<NotedAnomaly>, StoreError> {
+    async fn noted(&self, sale: &SaleId, after: u64) -> std::result::Result<Vec<NotedAnomaly>, StoreError> {
         self.transact("noted", async |tx| anomalies(tx, sale, after).await).await
     }
 

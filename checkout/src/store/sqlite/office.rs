@@ -15,7 +15,7 @@ use crate::{
     order::{Anomaly, OrderRecord, OrderState},
     payment::PaymentId,
     store::office::{
-        NOTED_PAGE_MAX, NotedAnomaly, CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow,
+        CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, NOTED_PAGE_MAX, NotedAnomaly,
         Office, OrderChange, Search,
     },
 };
@@ -51,11 +51,7 @@ impl Office for SqliteStore {
         self.db.read("find", move |db| find(db, &sale, &search, after, limit)).await
     }
 
-    async fn noted(
-        &self,
-        sale: &SaleId,
-        after: u64,
-    ) -> std::result::Result<Vec<NotedAnomaly>, StoreError> {
+    async fn noted(&self, sale: &SaleId, after: u64) -> std::result::Result<Vec<NotedAnomaly>, StoreError> {
         let sale = sale.clone();
         self.db.read("noted", move |db| anomalies(db, &sale, after)).await
     }
