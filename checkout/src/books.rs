@@ -10,7 +10,7 @@ use lockgate_shared::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{app::App, store::ItemBooks};
+use crate::{app::App, reconcile::Reconciled, store::ItemBooks};
 
 /// Claims and payments are under way between the two readings; books that do not balance are read again for this
 /// long.
@@ -27,6 +27,9 @@ pub struct Books {
     pub balanced: bool,
     /// Item by item, in the order of the sale.
     pub items: Vec<ItemLine>,
+    /// What the last comparison of gate, orders and payments found to stay; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reconciled: Option<Reconciled>,
 }
 
 /// The books of one item.
@@ -61,7 +64,7 @@ impl App {
             let stock = self.gate.stock(sale).await?;
             let books = compare(sale, &stock, &self.store.books(sale).await?);
             if books.balanced || Instant::now() >= deadline {
-                return Ok(books);
+                return Ok(Books { reconciled: self.reconciled(sale).await?, ..books });
             }
             tokio::time::sleep(AGAIN_EVERY).await;
         }
@@ -95,6 +98,7 @@ fn compare(sale: &SaleId, stock: &StockSnapshot, orders: &BTreeMap<ItemId, ItemB
         sale: sale.clone(),
         balanced: items.iter().all(|item| item.is_even) && !is_unknown_item_owned,
         items,
+        reconciled: None,
     }
 }
 

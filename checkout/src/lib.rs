@@ -11,6 +11,8 @@
 //! | what keeps trouble with the gate or the store to itself | `gate`, [`store::Guarded`] |
 //! | from the gate's records to orders; from an order's decision to its end | [`intake`], [`settler`] |
 //! | a stock put together again from holds and orders: the rule, the loop | [`rebuild`], [`rebuilder`] |
+//! | gate, orders and payments compared: the rule, the loop | [`reconcile`], [`reconciler`] |
+//! | what operators read and take away | [`office`], `app::office`, [`settlement`] |
 //! | where orders are kept | [`store`] |
 //! | mails to buyers, webhooks to the shop: the rule, their delivery | [`outbox`] |
 //! | payment gateways, webhooks | [`gateways`] |
@@ -27,13 +29,17 @@ mod gate;
 pub mod gateways;
 mod http;
 pub mod intake;
+pub mod office;
 pub mod order;
 pub mod outbox;
 pub mod payment;
 pub mod rebuild;
 pub mod rebuilder;
+pub mod reconcile;
+pub mod reconciler;
 pub mod refund;
 mod refusals;
+pub mod settlement;
 pub mod settler;
 pub mod stock_view;
 pub mod store;
@@ -54,7 +60,7 @@ pub use self::{
     intake::IntakeSettings,
     outbox::{Outbox, OutboxSettings},
     store::{
-        Store,
+        Office, Store,
         postgres::{ORDERS_POSTGRES, PostgresStore},
         sqlite::{ORDERS_SQLITE, SqliteStore},
     },
@@ -71,7 +77,8 @@ pub async fn run(app: Arc<App>, stop: watch::Receiver<bool>) {
         outbox,
         intake::run(Arc::clone(&app), stop.clone()),
         settler::run(Arc::clone(&app), stop.clone()),
-        rebuilder::run(Arc::clone(&app), stop),
+        rebuilder::run(Arc::clone(&app), stop.clone()),
+        reconciler::run(Arc::clone(&app), stop),
         view,
         backlog,
         tend

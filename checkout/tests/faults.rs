@@ -16,13 +16,14 @@ use async_trait::async_trait;
 use axum::{Router, body::Body};
 use http::{Request, Response, StatusCode};
 use lockgate_checkout::{
-    SqliteStore, Store,
-    order::{Decision, Intake, OrderEvent, OrderRecord},
+    Office, SqliteStore, Store,
+    order::{Anomaly, Decision, Intake, OrderEvent, OrderRecord},
     outbox::{Channel, MessageId},
     payment::{Notice, PaymentId},
     store::{
         AnomalyRecord, Attempt, ChannelFigures, DeadLetter, DeadLetters, DeadMessage, ItemBooks, Leased,
         Notified, OutboxStore, Placed,
+        office::{Changes, Kept, Lease, Search},
     },
 };
 use lockgate_shared::{
@@ -204,6 +205,59 @@ impl OutboxStore for Switched {
         dead_before: Timestamp,
     ) -> Result<u64, StoreError> {
         self.store.trim_messages(delivered_before, dead_before).await
+    }
+}
+
+#[async_trait]
+impl Office for Switched {
+    async fn changes(&self, sale: &SaleId, after: u64, limit: usize) -> Result<Changes, StoreError> {
+        self.check("office")?;
+        self.store.changes(sale, after, limit).await
+    }
+    async fn find(
+        &self,
+        sale: &SaleId,
+        search: &Search,
+        after: Option<ClaimId>,
+        limit: usize,
+    ) -> Result<Vec<OrderRecord>, StoreError> {
+        self.check("office")?;
+        self.store.find(sale, search, after, limit).await
+    }
+    async fn lease(
+        &self,
+        name: &'static str,
+        holder: &str,
+        life_ms: u64,
+        now: Timestamp,
+    ) -> Result<Option<Lease>, StoreError> {
+        self.check("office")?;
+        self.store.lease(name, holder, life_ms, now).await
+    }
+    async fn note(
+        &self,
+        lease: Lease,
+        sale: &SaleId,
+        order: ClaimId,
+        anomaly: &Anomaly,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.check("office")?;
+        self.store.note(lease, sale, order, anomaly, now).await
+    }
+    async fn keep(
+        &self,
+        lease: Lease,
+        sale: &SaleId,
+        text: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.check("office")?;
+        self.store.keep(lease, sale, text, now).await
+    }
+    async fn kept(&self, sale: &SaleId) -> Result<Option<Kept>, StoreError> {
+        self.check("office")?;
+        self.store.kept(sale).await
     }
 }
 

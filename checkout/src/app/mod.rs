@@ -2,19 +2,22 @@
 //!
 //! - here: the parts, what a request may see, and reading an order;
 //! - `claim`, `pay` (and cancel), `notices` (webhooks and the buyer's return), `letters` (dead ones),
-//!   `operator` (refund and cancel by operators, anomalies).
+//!   `operator` (refund and cancel by operators, anomalies), `office` (feed, search, exports), `settlement`.
 
 mod claim;
 mod letters;
 mod notices;
+mod office;
 mod operator;
 mod outbox;
 mod pay;
 mod restock;
+mod settlement;
 
 pub use self::{
     claim::Claimed,
     letters::Retried,
+    office::{ExportFormat, FeedPage},
     outbox::{OutboxView, Requeued},
     pay::Cancelled,
 };
@@ -283,7 +286,7 @@ fn seen(order: OrderRecord, grant: &Grant) -> Result<Found, Problem> {
     }
 }
 
-fn log_anomaly(order: ClaimId, anomaly: &Anomaly) {
+pub(crate) fn log_anomaly(order: ClaimId, anomaly: &Anomaly) {
     metrics::counter!("lockgate_anomalies_total", "kind" => anomaly.kind).increment(1);
     tracing::error!(%order, payment = ?anomaly.payment.map(|payment| payment.to_string()), kind = anomaly.kind,
         detail = anomaly.detail, "an anomaly was found and handled");

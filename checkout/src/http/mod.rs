@@ -5,10 +5,12 @@ mod callback;
 mod checkout;
 mod credentials;
 mod letters;
+mod office;
 mod operator;
 mod orders;
 mod outbox;
 pub(crate) mod page;
+mod settlement;
 mod webhook;
 
 use std::sync::Arc;
@@ -41,6 +43,11 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/anomalies", get(acts::anomalies))
         .route("/operator/v1/orders/{order_id}/refund", post(acts::refund))
         .route("/operator/v1/orders/{order_id}/cancel", post(acts::cancel))
+        .route("/operator/v1/sales/{sale}/settlement", get(settlement::settlement))
+        .route("/operator/v1/sales/{sale}/orders", get(office::list))
+        .route("/operator/v1/sales/{sale}/orders/search", post(office::search))
+        .route("/operator/v1/sales/{sale}/orders/feed", get(office::feed))
+        .route("/operator/v1/sales/{sale}/orders/export", get(office::export))
         .route("/operator/v1/sales/{sale}/dead-letters", get(letters::list))
         .route("/operator/v1/sales/{sale}/dead-letters/retry", post(letters::retry))
         .route("/operator/v1/outbox", get(outbox::show))

@@ -3,6 +3,8 @@
 //! Intake, settling and the operators' views go past the circuit: they are few by construction, they wait by
 //! themselves, and one record that cannot be stored must not close the orders to everybody.
 
+mod office;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -9,6 +9,7 @@ mod guarded_outbox;
 mod ledger;
 pub mod model;
 mod model_outbox;
+pub mod office;
 mod outbox;
 mod outbox_rows;
 pub mod postgres;
@@ -17,6 +18,7 @@ pub mod sqlite;
 
 pub use self::{
     guarded::Guarded,
+    office::Office,
     outbox::{
         Attempt, ChannelFigures, DEAD_MESSAGES_MAX, DeadMessage, LEASES_MAX, Leased, MessageState,
         OutboxStore, TRIMMED_MAX,
@@ -25,6 +27,8 @@ pub use self::{
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod conformance_office;
 #[cfg(test)]
 mod conformance_outbox;
 #[cfg(test)]
@@ -94,8 +98,8 @@ pub struct AnomalyRecord {
     pub detail: String,
     /// When it was found.
     pub found_at: Timestamp,
-    /// Where the order stands by now.
-    pub state: OrderState,
+    /// Where the order stands by now; `None` for a claim that has none.
+    pub state: Option<OrderState>,
 }
 
 /// What a batch of the gate's records came to.
@@ -145,7 +149,7 @@ impl ItemBooks {
 /// Keeps orders, their payments and what was notified; with every change of an order, the messages it brings (see
 /// [`crate::outbox`]).
 #[async_trait]
-pub trait Store: OutboxStore {
+pub trait Store: OutboxStore + Office {
     /// Makes orders of what the gate recorded, all or none of the batch; `dead` is written down with it, over what
     /// was known of the same record.
     /// Notifications that were parked for an order are applied as soon as it is there.

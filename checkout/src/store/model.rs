@@ -1,5 +1,7 @@
 //! The reference: orders in memory, under one lock. Every back end answers like it; nothing survives the process.
 
+mod office;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, PoisonError},
@@ -14,7 +16,10 @@ use lockgate_shared::{
 
 use super::{
     ANOMALIES_PAGE_MAX, AnomalyRecord, DEAD_LETTERS_MAX, DeadLetter, DeadLetters, ItemBooks, Notified,
-    ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX, ledger::Ledger, outbox::MemoryOutbox,
+    ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed, Store, UNSETTLED_MAX,
+    ledger::Ledger,
+    office::{Kept, LeaseRow},
+    outbox::MemoryOutbox,
 };
 use crate::{
     order::{Anomaly, Decision, Intake, OrderEvent, OrderRecord, OrderState},
@@ -32,12 +37,18 @@ pub(super) struct State {
     pub(super) outbox: MemoryOutbox,
     notified: BTreeSet<(String, String)>,
     dead: BTreeMap<(SaleId, String), DeadLetter>,
-    anomalies: Vec<(ClaimId, Anomaly, Timestamp)>,
+    /// Each with its sale where it is about a claim that may have no order.
+    anomalies: Vec<(Option<SaleId>, ClaimId, Anomaly, Timestamp)>,
+    /// Which state of each order the feed has heard of.
+    states: BTreeMap<ClaimId, OrderState>,
+    changes: Vec<office::Noted>,
+    leases: BTreeMap<String, LeaseRow>,
+    kept: BTreeMap<SaleId, Kept>,
 }
 
 impl State {
     fn found(&mut self, order: ClaimId, anomalies: &[Anomaly], now: Timestamp) {
-        self.anomalies.extend(anomalies.iter().map(|anomaly| (order, anomaly.clone(), now)));
+        self.anomalies.extend(anomalies.iter().map(|anomaly| (None, order, anomaly.clone(), now)));
     }
 }
 
@@ -88,6 +99,7 @@ impl Store for ModelStore {
             for (order, anomaly) in &placed.anomalies {
                 state.found(*order, std::slice::from_ref(anomaly), now);
             }
+            state.note_changes(now);
             placed
         }))
     }
@@ -101,6 +113,7 @@ impl Store for ModelStore {
         Ok(self.change(now, |state| {
             let decision = state.ledger.decide(order, event, now)?;
             state.found(order, &decision.anomalies, now);
+            state.note_changes(now);
             Some(decision)
         }))
     }
@@ -119,6 +132,7 @@ impl Store for ModelStore {
             let owner = state.ledger.payments.get(&notice.payment).copied().or(notice.order);
             let applied =
                 owner.and_then(|id| state.ledger.decide(id, &OrderEvent::Notified(notice.clone()), now));
+            state.note_changes(now);
             match applied {
                 Some(decision) => {
                     state.found(decision.after.id, &decision.anomalies, now);
@@ -187,8 +201,9 @@ impl Store for ModelStore {
     async fn anomalies(&self, sale: &SaleId, after: Option<u64>) -> Result<Vec<AnomalyRecord>, StoreError> {
         Ok(self.with(|state| {
             let numbered = (1_u64..).zip(&state.anomalies);
-            let read = |(number, (id, anomaly, found_at)): (u64, &(ClaimId, Anomaly, Timestamp))| {
-                let order = state.ledger.orders.get(id).filter(|order| order.sale == *sale)?;
+            let read = |(number, (own, id, anomaly, found_at)): (u64, &(Option<SaleId>, ClaimId, Anomaly, Timestamp))| {
+                let order = state.ledger.orders.get(id);
+                own.as_ref().or(order.map(|order| &order.sale)).filter(|of| *of == sale)?;
                 Some(AnomalyRecord {
                     number,
                     order: *id,
@@ -196,7 +211,7 @@ impl Store for ModelStore {
                     kind: anomaly.kind.to_owned(),
                     detail: anomaly.detail.clone(),
                     found_at: *found_at,
-                    state: order.state,
+                    state: order.map(|order| order.state),
                 })
             };
             let rest = numbered.filter(|(number, _)| after.is_none_or(|after| *number > after));

@@ -19,6 +19,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     Migration { version: 1, sql: include_str!("orders_sqlite.sql") },
     Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record TEXT NOT NULL DEFAULT '';" },
     Migration { version: 5, sql: include_str!("orders_sqlite_5_outbox.sql") },
+    Migration { version: 6, sql: include_str!("orders_sqlite_6_office.sql") },
 ];
 
 /// The tables in PostgreSQL.
@@ -26,6 +27,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
     Migration { version: 1, sql: include_str!("orders_postgres.sql") },
     Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record text NOT NULL DEFAULT '';" },
     Migration { version: 5, sql: include_str!("orders_postgres_5_outbox.sql") },
+    Migration { version: 6, sql: include_str!("orders_postgres_6_office.sql") },
 ];
 
 /// Why a stored row cannot be read.

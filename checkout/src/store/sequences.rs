@@ -112,6 +112,14 @@ async fn run(store: &dyn Store, command: &Command) -> String {
     }
 }
 
+fn found_by() -> office::Search {
+    office::Search {
+        state: Some(OrderState::Paid),
+        email: Some("2@EXAMPLE.org".into()),
+        ..Default::default()
+    }
+}
+
 async fn state(store: &dyn Store) -> String {
     let mut text = String::new();
     for n in 1..5 {
@@ -127,6 +135,13 @@ async fn state(store: &dyn Store) -> String {
     }
     anomalies.sort_unstable();
     text += &format!("{anomalies:?}\n");
+    // Of one order's changes the sequence is the same everywhere; a batch's orders are written in any.
+    let mut changes = store.changes(&sale(), 0, 1_000).await.unwrap().changes;
+    changes.sort_by_key(|change| change.order.id);
+    for change in changes {
+        text += &format!("{} {:?} {:?} {}\n", change.order.id, change.state, change.units, change.at);
+    }
+    text += &format!("{:?}\n", store.find(&sale(), &found_by(), None, 10).await);
     text + &format!(
         "{:?}\n{:?}\n{:?}\n{:?}",
         store.dead_letters(&sale()).await,

@@ -2,6 +2,7 @@
 
 mod anomalies;
 mod letters;
+mod office;
 mod outbox;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! faults, deaths, clocks, the payment gateway's moods and what shoppers do. After every step the rules of stock and
 //! money are held against the truth behind the seams. See `deploy/docs/simulation.md`.
 //!
-//! - `world`: dice, time, weather, trace; `seams`, `gate_seam`, `order_seam`: what goes wrong with calls; `log`, `bank`: the event log and the
+//! - `world`: dice, time, weather, trace; `seams`, `gate_seam`, `order_seam`, `office_seam`: what goes wrong with calls; `log`, `bank`: the event log and the
 //!   payment gateway; `house`: processes that die; `shopper`: who buys; `audit`: the rules; `planted`: bugs to find.
 //!
 //! `LOCKGATE_SEEDS=n` runs n seeds, `LOCKGATE_SEED=x` one of them with its trace, `LOCKGATE_FULL=1` 5,000.
@@ -14,6 +14,7 @@ mod bank;
 mod gate_seam;
 mod house;
 mod log;
+mod office_seam;
 mod order_seam;
 mod planted;
 mod seams;

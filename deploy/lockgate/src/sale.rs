@@ -2,6 +2,7 @@
 
 mod allowlist;
 mod apply;
+mod office;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -18,7 +19,9 @@ use crate::{exit::Failure, print};
 /// Which Lockgate, and what to do.
 #[derive(Args)]
 pub struct SaleCommand {
-    /// The address where the running Lockgate serves operators (for `books`, `stock`, `recover`, `anomalies`, `refund` and `cancel-order` of a scaled-out one: the checkout's).
+    /// The address where the running Lockgate serves operators. Of a scaled-out one `books`, `stock`, `recover`,
+    /// `dead-letters`, `outbox`, `anomalies`, `refund`, `cancel-order`, `orders`, `export` and `settlement` ask the
+    /// checkout's, everything else a waiting room's.
     #[arg(long, env = "LOCKGATE_OPERATOR_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: String,
     /// The operator key.
@@ -146,10 +149,23 @@ enum Action {
         #[arg(long, requires = "retry", value_name = "MESSAGE")]
         message: Option<String>,
     },
-    /// The report after the sale (not built into this version yet).
+    /// Look orders up; all that is given must be so.
+    Orders(office::OrdersOptions),
+    /// Write every order of a sale to standard output.
+    Export {
+        /// The sale's id.
+        sale: SaleId,
+        /// How.
+        #[arg(long, value_enum, default_value_t)]
+        format: office::ExportFormat,
+    },
+    /// The report after the sale, to be signed. With html: a page to print.
     Settlement {
         /// The sale's id.
         sale: SaleId,
+        /// How.
+        #[arg(long, value_enum, default_value_t)]
+        format: office::SettlementFormat,
     },
 }
 
@@ -228,10 +244,9 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
             };
             send(request.bearer_auth(&command.key)).await
         }
-        Action::Settlement { sale } => Err(Failure::usage(format!(
-            "the settlement is not built into this version yet; `lockgate sale books {sale}` shows stock, holds and \
-             orders"
-        ))),
+        Action::Orders(options) => office::orders(options, &call).await,
+        Action::Export { sale, format } => office::export(sale, *format, &call).await,
+        Action::Settlement { sale, format } => office::settlement(sale, *format, &call).await,
         Action::Draw { sale, beacon } => {
             send(call(Method::POST, &format!("/{sale}/draw")).json(&json!({ "beacon": beacon }))).await
         }

@@ -254,3 +254,34 @@ async fn a_sale_with_a_captcha_says_what_it_needs_and_keeps_its_form_usable() {
     assert!(!lockgate.log.lock().unwrap().contains("a-secret-of-this-test"));
     browser.client.clone().close().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settlement_is_read_from_a_file_and_printed() {
+    let folder = Folder::new();
+    let lockgate = opened(&folder, "open").await;
+    let mut shopper = common::Shopper::enter(&lockgate.base, "club", json!({})).await;
+    shopper.admit().await;
+    let won = shopper.checkout("k", 1).await.unwrap().json().await.unwrap();
+    let won = common::Won { answer: won };
+    shopper.pay(&won).await;
+    eventually("it is sold", 15, async || lockgate.books("club").await["items"][0]["sold"] == 1).await;
+    let page = client().get(lockgate.url("/operator/v1/sales/club/settlement?format=html"));
+    let page = page.bearer_auth(OPERATOR_KEY).send().await.unwrap().text().await.unwrap();
+    let file = folder.write("settlement.html", &page);
+    let browser = Browser::start().await;
+    browser.client.goto(&format!("file://{}", file.display())).await.unwrap();
+    let text = browser.text().await;
+    for words in ["Preliminary.", "Differences: 0.", "499.00 EUR", "Total EUR", "Signature"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    browser.picture("16-settlement-narrow").await;
+    browser.client.set_window_size(1_000, 2_200).await.unwrap();
+    browser.picture("17-settlement").await;
+    let pdf =
+        browser.client.print(fantoccini::wd::PrintConfiguration::builder().build().unwrap()).await.unwrap();
+    assert!(pdf.starts_with(b"%PDF"));
+    if let Some(folder) = std::env::var_os("LOCKGATE_SCREENSHOTS") {
+        std::fs::write(std::path::Path::new(&folder).join("settlement.pdf"), &pdf).unwrap();
+    }
+    browser.client.clone().close().await.unwrap();
+}

@@ -6,9 +6,9 @@ mod common;
 
 use std::process::{Command, Output, Stdio};
 
-use common::{Folder, Lockgate, OPERATOR_KEY, Stores, command, sale_file};
-use lockgate_shared::testing::PrivateRedis;
-use serde_json::Value;
+use common::{Folder, Lockgate, OPERATOR_KEY, Shopper, Stores, client, command, sale_file};
+use lockgate_shared::testing::{PrivateRedis, eventually};
+use serde_json::{Value, json};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -84,11 +84,44 @@ async fn a_sale_is_shown_as_it_was_written_and_what_was_switched_beside_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_built_yet_is_said() {
-    let mut settlement = command(&["sale", "settlement", "one", "--key", OPERATOR_KEY]);
-    let output = settlement.output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("not built into this version yet"), "{}", text(&output.stderr));
+async fn the_books_leave_by_the_command_line() {
+    let (lockgate, _folder, _) = opened().await;
+    let mut shopper = Shopper::enter(&lockgate.base, "one", json!({})).await;
+    shopper.admit().await;
+    let body = json!({ "item": "phone", "quantity": 1, "email": "ann@example.org" });
+    let won = client()
+        .post(lockgate.url("/sale/one/checkout"))
+        .bearer_auth(&shopper.token)
+        .header("idempotency-key", "k")
+        .json(&body);
+    let won: Value = won.send().await.unwrap().json().await.unwrap();
+    let order = won["order_id"].as_str().unwrap_or_else(|| panic!("{won}")).to_owned();
+    let done = |arguments: &[&str]| {
+        let output = sale(&lockgate, arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    eventually("the order is found by its address", 10, async || {
+        let found: Value =
+            serde_json::from_str(&done(&["orders", "one", "--email", "Ann@example.org"])).unwrap();
+        found["orders"][0]["order_id"] == order.as_str()
+    })
+    .await;
+    let none = done(&["orders", "one", "--state", "paid", "--item", "phone", "--unit", "1"]);
+    assert_eq!(serde_json::from_str::<Value>(&none).unwrap()["orders"], json!([]));
+    let table = done(&["export", "one"]);
+    assert!(table.starts_with("order_id,sale,") && table.contains(&order), "{table}");
+    let line: Value = serde_json::from_str(&done(&["export", "one", "--format", "jsonl"])).unwrap();
+    assert_eq!(line["email"], "ann@example.org");
+    let report: Value = serde_json::from_str(&done(&["settlement", "one"])).unwrap();
+    assert_eq!((&report["status"], &report["differences"]), (&json!("preliminary"), &json!(0)));
+    assert!(done(&["settlement", "one", "--format", "csv"]).starts_with("section,key,text"));
+    assert!(done(&["settlement", "one", "--format", "html"]).contains("<strong>Preliminary.</strong>"));
+    let wrong = sale(&lockgate, &["export", "two"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(text(&wrong.stderr).contains("There is no sale"), "{}", text(&wrong.stderr));
+    let log = lockgate.log.lock().unwrap().clone();
+    assert!(!log.contains("example.org"), "no address reaches the log: {log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

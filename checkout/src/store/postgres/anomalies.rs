@@ -47,8 +47,8 @@ pub(super) async fn page(
     let statement = tx
         .prepare_cached(
             "SELECT a.number, a.order_id, a.payment, a.kind, a.detail, a.found_at, o.state
-             FROM anomalies a JOIN orders o ON o.id = a.order_id
-             WHERE o.sale = $1 AND a.number > $2 ORDER BY a.number LIMIT $3",
+             FROM anomalies a LEFT JOIN orders o ON o.id = a.order_id
+             WHERE coalesce(a.sale, o.sale) = $1 AND a.number > $2 ORDER BY a.number LIMIT $3",
         )
         .await?;
     let rows = tx.query(&statement, &[&sale.as_str(), &after, &i64::try_from(ANOMALIES_PAGE_MAX)?]).await?;
@@ -56,7 +56,9 @@ pub(super) async fn page(
 }
 
 fn read(row: &Row) -> Result<AnomalyRecord> {
-    let state: String = row.try_get(6)?;
+    let state: Option<&str> = row.try_get(6)?;
+    let known =
+        |word: &str| OrderState::parse(word).ok_or_else(|| format!("'{word}' is no word this release knows"));
     Ok(AnomalyRecord {
         number: u64::try_from(row.try_get::<_, i64>(0)?)?,
         order: row.try_get::<_, Uuid>(1)?.into(),
@@ -64,6 +66,6 @@ fn read(row: &Row) -> Result<AnomalyRecord> {
         kind: row.try_get(3)?,
         detail: row.try_get(4)?,
         found_at: Timestamp::from_micros(row.try_get(5)?),
-        state: OrderState::parse(&state).ok_or_else(|| format!("'{state}' is no word this release knows"))?,
+        state: state.map(known).transpose()?,
     })
 }

@@ -4,6 +4,7 @@ mod anomalies;
 mod batch;
 mod letters;
 mod moves;
+mod office;
 mod outbox;
 
 use std::{collections::BTreeMap, time::Duration};

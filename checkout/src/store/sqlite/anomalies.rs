@@ -35,15 +35,19 @@ pub(super) fn page(db: &Connection, sale: &SaleId, after: Option<u64>) -> Result
     let limit = i64::try_from(ANOMALIES_PAGE_MAX).unwrap_or(i64::MAX);
     db.prepare_cached(
         "SELECT a.number, a.order_id, a.payment, a.kind, a.detail, a.found_at, o.state
-         FROM anomalies a JOIN orders o ON o.id = a.order_id
-         WHERE o.sale = ?1 AND a.number > ?2 ORDER BY a.number LIMIT ?3",
+         FROM anomalies a LEFT JOIN orders o ON o.id = a.order_id
+         WHERE coalesce(a.sale, o.sale) = ?1 AND a.number > ?2 ORDER BY a.number LIMIT ?3",
     )?
     .query_map(params![sale.as_str(), after, limit], read)?
     .collect()
 }
 
 fn read(row: &Row<'_>) -> Result<AnomalyRecord> {
-    let state: String = row.get(6)?;
+    let state: Option<String> = row.get(6)?;
+    let known = |word: String| {
+        OrderState::parse(&word)
+            .ok_or_else(|| unreadable(format!("'{word}' is no word this release knows").into()))
+    };
     let payment: Option<[u8; 16]> = row.get(2)?;
     Ok(AnomalyRecord {
         number: row.get::<_, i64>(0)?.unsigned_abs(),
@@ -52,7 +56,6 @@ fn read(row: &Row<'_>) -> Result<AnomalyRecord> {
         kind: row.get(3)?,
         detail: row.get(4)?,
         found_at: Timestamp::from_micros(row.get(5)?),
-        state: OrderState::parse(&state)
-            .ok_or_else(|| unreadable(format!("'{state}' is no word this release knows").into()))?,
+        state: state.map(known).transpose()?,
     })
 }
