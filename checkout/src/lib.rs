@@ -47,6 +47,7 @@ pub use self::{
     gateways::{
         Gateway,
         simulated::{self, Simulated},
+        stripe::{self, Stripe},
     },
     http::{operator_router, router},
     intake::IntakeSettings,

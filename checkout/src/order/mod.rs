@@ -21,7 +21,7 @@ use lockgate_shared::{
 };
 
 use crate::{
-    payment::{Money, Notice, PaymentId, PaymentRecord, PaymentState},
+    payment::{Money, Notice, PaymentId, PaymentRecord, PaymentState, Terms},
     refund,
 };
 
@@ -187,6 +187,8 @@ pub enum OrderEvent {
     Pay {
         /// The id for a new attempt.
         payment: PaymentId,
+        /// What a new attempt is opened with.
+        terms: Terms,
     },
     /// The gateway opened an attempt.
     Started {
@@ -194,6 +196,8 @@ pub enum OrderEvent {
         payment: PaymentId,
         /// Where the buyer pays.
         redirect_url: String,
+        /// The gateway's own name for it, if it has one.
+        reference: Option<String>,
     },
     /// The gateway said what became of an attempt.
     Notified(Notice),

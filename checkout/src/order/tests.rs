@@ -42,7 +42,7 @@ fn paid(n: u8) -> OrderEvent {
 }
 
 fn pay(n: u8) -> OrderEvent {
-    OrderEvent::Pay { payment: payment(n) }
+    OrderEvent::Pay { payment: payment(n), terms: Terms::default() }
 }
 
 /// The order after `events`, and the kinds of the anomalies on the way.
@@ -72,7 +72,7 @@ fn an_open_attempt_is_resumed_and_a_failed_one_makes_room() {
     let order = after(&[pay(1)]).0;
     assert_eq!(decide(&order, &pay(2), now()).verdict, Verdict::Start(payment(1)));
     let url = || "https://pay.example/1".to_owned();
-    let started = OrderEvent::Started { payment: payment(1), redirect_url: url() };
+    let started = OrderEvent::Started { payment: payment(1), redirect_url: url(), reference: None };
     let order = decide(&order, &started, now()).after;
     assert_eq!(decide(&order, &pay(2), now()).verdict, Verdict::Resume { redirect_url: url() });
     let order = decide(&order, &news(1, Outcome::Failed), now()).after;
@@ -209,7 +209,7 @@ fn any_event() -> impl Strategy<Value = OrderEvent> {
     ];
     prop_oneof![
         4 => (1_u8..4).prop_map(pay),
-        1 => (1_u8..4).prop_map(|n| OrderEvent::Started { payment: payment(n), redirect_url: "u".into() }),
+        1 => (1_u8..4).prop_map(|n| OrderEvent::Started { payment: payment(n), redirect_url: "u".into(), reference: None }),
         6 => ((1_u8..5), outcome).prop_map(|(n, outcome)| news(n, outcome)),
         2 => Just(OrderEvent::Expire),
         1 => Just(OrderEvent::Cancel),

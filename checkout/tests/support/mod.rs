@@ -15,7 +15,8 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use lockgate_checkout::{
-    App, AppParts, IntakeSettings, ORDERS_SQLITE, Simulated, SqliteStore, Store, operator_router, router,
+    App, AppParts, Gateway, IntakeSettings, ORDERS_SQLITE, Simulated, SqliteStore, Store, operator_router,
+    router,
     simulated::{Behaviour, Service, ServiceParts},
 };
 use lockgate_shared::{
@@ -55,6 +56,8 @@ pub struct Plan {
     pub sweeps: bool,
     pub hold_seconds: u64,
     pub intake: IntakeSettings,
+    /// Another gateway than the simulated one.
+    pub gateway: Option<Arc<dyn Gateway>>,
 }
 
 impl Default for Plan {
@@ -67,6 +70,7 @@ impl Default for Plan {
             sweeps: true,
             hold_seconds: HOLD_SECONDS,
             intake: IntakeSettings::default(),
+            gateway: None,
         }
     }
 }
@@ -219,7 +223,7 @@ impl Shop {
             Behaviour::default(),
         )
         .unwrap();
-        let gateway =
+        let simulated =
             Simulated::in_process(service.router(), &url, Arc::clone(&ring), Arc::clone(&shared_clock));
         let store = backends.orders;
         let parts = AppParts {
@@ -227,7 +231,7 @@ impl Shop {
             store: Arc::clone(&store),
             gate: gate.clone(),
             events: backends.events,
-            gateway: Arc::new(gateway),
+            gateway: plan.gateway.clone().unwrap_or_else(|| Arc::new(simulated)),
             ring: Arc::clone(&ring),
             clock: shared_clock,
             public_url: url.clone(),

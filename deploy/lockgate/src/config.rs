@@ -5,6 +5,7 @@
 
 mod captcha;
 mod edge;
+mod gateway;
 mod orders;
 mod store;
 
@@ -57,6 +58,8 @@ pub struct Config {
     origin_secrets_next: OriginSecrets,
     /// The CAPTCHA at the door; see [`Config::captcha`].
     captcha: captcha::Draft,
+    /// Who takes the money; see [`Config::stripe`].
+    gateway: gateway::Draft,
     /// How orders are taken in.
     pub intake: IntakeSettings,
 }
@@ -121,7 +124,8 @@ const fn list(key: &'static str, remedy: &'static str, apply: Apply) -> Setting 
 }
 
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    let parts = [SETTINGS, store::SETTINGS, orders::SETTINGS, edge::SETTINGS, captcha::SETTINGS];
+    let parts =
+        [SETTINGS, store::SETTINGS, orders::SETTINGS, edge::SETTINGS, captcha::SETTINGS, gateway::SETTINGS];
     parts.into_iter().flatten()
 }
 
@@ -206,6 +210,7 @@ impl Default for Config {
             edge: EdgeSettings::default(),
             origin_secrets_next: OriginSecrets::default(),
             captcha: captcha::Draft::default(),
+            gateway: gateway::Draft::default(),
             intake: IntakeSettings::default(),
         }
     }
@@ -242,6 +247,7 @@ pub fn load(
     if problems.is_empty() {
         problems = config.captcha.problems();
         problems.extend(store::problems(&config));
+        problems.extend(gateway::problems(&config));
     }
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
