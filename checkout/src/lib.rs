@@ -12,7 +12,7 @@
 //! | from the gate's records to orders; from an order's decision to its end | [`intake`], [`settler`] |
 //! | a stock put together again from holds and orders: the rule, the loop | [`rebuild`], [`rebuilder`] |
 //! | where orders are kept | [`store`] |
-//! | payment gateways, webhooks | [`gateways`] |
+//! | payment gateways, webhooks | [`gateways`]: [`simulated`], [`stripe`] |
 //! | the routes | `http`; every refusal's code is in `refusals` |
 //!
 //! One id names claim, hold and order. The gate keeps the claim with a memo and answers a repeated one the same for

@@ -189,7 +189,7 @@ async fn other_events_of_the_account_are_taken_and_mean_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_stripe_expired_makes_room_for_another() {
-    let scene = scene(Plan { hold_seconds: 36_000, ..Plan::default() }).await;
+    let scene = scene(Plan::default()).await;
     let (order, access, page) = scene.paying(1).await;
     scene.bank.with(|inner| inner.books.expire_until(i64::MAX));
     let expired = scene.bank.expired(0);

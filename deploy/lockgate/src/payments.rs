@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lockgate_checkout::{Gateway, Stripe};
-use lockgate_shared::catalog::Catalog;
+use lockgate_checkout::{Gateway, Stripe, payment::Money, stripe::amounts::to_stripe};
+use lockgate_shared::{catalog::Catalog, sale::SaleDefinition};
 
 use crate::{config::Config, demo, exit::Failure};
 
@@ -17,6 +17,19 @@ pub fn gateway(config: &Config) -> Result<Option<Arc<dyn Gateway>>, Failure> {
     };
     let stripe = Stripe::new(&settings).map_err(|error| Failure::running(format!("stripe: {error}")))?;
     Ok(Some(Arc::new(stripe)))
+}
+
+/// What of a sale the gateway cannot charge.
+pub fn prices(config: &Config, sale: &SaleDefinition) -> Vec<String> {
+    if config.stripe().is_none() {
+        return Vec::new();
+    }
+    let odd = sale.items.iter().filter_map(|item| {
+        let price = Money { amount: item.price, currency: item.currency.clone() };
+        let problem = to_stripe(&price).err()?;
+        Some(format!("price of item '{}': {problem}; give another price or currency", item.item))
+    });
+    odd.collect()
 }
 
 /// Refuses to charge anybody for a sale that was made up, or that nobody defined. `shows_demo` is whether one would be
