@@ -61,7 +61,7 @@ impl App {
                 OrderEvent::Started { payment, redirect_url, reference }
             }
             PaymentStatus::Ended(outcome) => OrderEvent::Notified(Notice { payment, order: None, outcome }),
-            PaymentStatus::Unknown => return Err(refusals::order_not_ready()),
+            PaymentStatus::Unknown => OrderEvent::NotStarted { payment },
         };
         match self.verdict(order, &event).await? {
             Verdict::Resume { redirect_url } => Ok(Some(redirect_url)),

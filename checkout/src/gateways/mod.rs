@@ -96,7 +96,8 @@ pub trait Gateway: Send + Sync {
     /// Its name, under which its messages are stored.
     fn name(&self) -> &'static str;
 
-    /// Opens an attempt, or answers what became of it if it was opened before.
+    /// Opens an attempt, or answers what became of it if it was opened before. [`PaymentStatus::Unknown`]: it can never
+    /// be opened, and no answer before this one said where to pay it.
     ///
     /// # Errors
     /// The gateway failed; the attempt may be open.

@@ -10,7 +10,7 @@ use super::{
     Refusal, Verdict,
 };
 use crate::{
-    payment::{self, Notice, PaymentId, PaymentRecord, Terms},
+    payment::{self, Notice, PaymentId, PaymentRecord, PaymentState, Terms},
     refund,
 };
 
@@ -45,6 +45,10 @@ pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decisi
         OrderEvent::Pay { payment, terms } => pay(&mut after, *payment, terms, now),
         OrderEvent::Started { payment, redirect_url, reference } => {
             started(&mut after, *payment, redirect_url, reference.as_deref(), now)
+        }
+        OrderEvent::NotStarted { payment } => {
+            not_started(&mut after, *payment);
+            Verdict::Done
         }
         OrderEvent::Notified(notice) => {
             notified(&mut after, notice, now, &mut anomalies);
@@ -156,7 +160,9 @@ fn started(
     now: Timestamp,
 ) -> Verdict {
     let refusal = order.refuses_payment(now);
+    let mut is_open = false;
     if let Some(attempt) = order.payments.iter_mut().find(|attempt| attempt.id == payment) {
+        is_open = attempt.state == PaymentState::Open;
         attempt.redirect_url.get_or_insert_with(|| redirect_url.to_owned());
         if attempt.reference.is_none() {
             attempt.reference = reference.map(str::to_owned);
@@ -164,8 +170,18 @@ fn started(
     }
     match refusal {
         Some(refusal) => Verdict::Refused(refusal),
-        None => Verdict::Resume { redirect_url: redirect_url.to_owned() },
+        None if is_open => Verdict::Resume { redirect_url: redirect_url.to_owned() },
+        // It was given up meanwhile. Nobody is shown where to pay what nobody would make unpayable again.
+        None => Verdict::Done,
     }
+}
+
+fn not_started(order: &mut OrderRecord, payment: PaymentId) {
+    let is_it = |attempt: &&mut PaymentRecord| attempt.id == payment && attempt.redirect_url.is_none();
+    if let Some(attempt) = order.payments.iter_mut().find(is_it) {
+        attempt.state = attempt.state.max(PaymentState::Failed);
+    }
+    order.end_if_unpayable();
 }
 
 fn expire(order: &mut OrderRecord) {

@@ -199,6 +199,11 @@ pub enum OrderEvent {
         /// The gateway's own name for it, if it has one.
         reference: Option<String>,
     },
+    /// The gateway can never open this attempt. Counts as long as nobody was shown where to pay it.
+    NotStarted {
+        /// The attempt.
+        payment: PaymentId,
+    },
     /// The gateway said what became of an attempt.
     Notified(Notice),
     /// The hold fell due.

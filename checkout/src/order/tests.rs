@@ -68,6 +68,22 @@ fn a_payment_commits_and_nothing_but_the_gate_is_left_to_tell() {
 }
 
 #[test]
+fn m6_an_attempt_is_given_up_or_shown_but_never_both() {
+    let started = || OrderEvent::Started { payment: payment(1), redirect_url: "u".into(), reference: None };
+    let not_started = OrderEvent::NotStarted { payment: payment(1) };
+    let given_up = after(&[pay(1), not_started.clone()]).0;
+    assert_eq!(given_up.payments[0].state, PaymentState::Failed);
+    assert_eq!(decide(&given_up, &started(), now()).verdict, Verdict::Done, "shown to nobody");
+    assert_eq!(decide(&given_up, &pay(2), now()).verdict, Verdict::Start(payment(2)));
+    let shown = after(&[pay(1), started(), not_started.clone()]).0;
+    assert_eq!(shown.payments[0].state, PaymentState::Open, "shown, so it can be paid until it is cancelled");
+    let ending = after(&[pay(1), OrderEvent::Cancel, not_started]).0;
+    assert_eq!((ending.state, ending.gate), (OrderState::Cancelled, GateSide::ReleaseDue));
+    let lost = decide(&OrderRecord::placed(&claim()), &started(), now());
+    assert_eq!(lost.verdict, Verdict::Done, "what is not written down is not shown");
+}
+
+#[test]
 fn an_open_attempt_is_resumed_and_a_failed_one_makes_room() {
     let order = after(&[pay(1)]).0;
     assert_eq!(decide(&order, &pay(2), now()).verdict, Verdict::Start(payment(1)));

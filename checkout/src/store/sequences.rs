@@ -41,6 +41,7 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
 fn any_event() -> impl Strategy<Value = OrderEvent> {
     prop_oneof![
         4 => (1_u8..6).prop_map(|n| OrderEvent::Pay { payment: payment_id(n), terms: terms(n) }),
+        1 => (1_u8..6).prop_map(|n| OrderEvent::NotStarted { payment: payment_id(n) }),
         2 => (1_u8..6).prop_map(|n| OrderEvent::Started { payment: payment_id(n), redirect_url: format!("u{n}"), reference: (n % 2 == 0).then(|| format!("r{n}")) }),
         1 => Just(OrderEvent::Expire),
         1 => Just(OrderEvent::Cancel),

@@ -7,9 +7,6 @@ use serde_json::{Value, json};
 
 use crate::bank::{Bank, Refused, invalid, members, refused};
 
-/// The least that is charged, in hundredths.
-const LEAST: i64 = 50;
-
 #[derive(Clone, Debug)]
 pub struct Session {
     pub id: String,
@@ -46,6 +43,8 @@ pub struct Books {
     pub refunds: Vec<Refund>,
     /// How the next refund ends; it succeeds where nothing is said.
     pub next_refund: Option<&'static str>,
+    /// The least that is charged.
+    pub least: i64,
     events: u32,
 }
 
@@ -184,7 +183,7 @@ impl Books {
             })
         };
         let amount: i64 = need(&amount)?.parse().map_err(|_| invalid("amount", "Invalid integer"))?;
-        if amount < LEAST {
+        if amount < self.least {
             let code = Some("amount_too_small");
             return Err(refused(
                 400,

@@ -96,7 +96,7 @@ async fn m6_a_start_still_on_its_way_finds_its_session_expired() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_stripe_never_takes_keeps_no_unit_for_ever() {
+async fn m6_a_lost_session_of_yesterday_keeps_no_unit() {
     let scene = scene(Plan::default()).await;
     let (order, access) = scene.order(1).await;
     scene.bank.go_wrong("POST /v1/checkout/sessions", &[Fault::LoseAnswer]);
@@ -149,4 +149,16 @@ async fn a_slow_payment_that_fails_leaves_room_for_another() {
     let paid = scene.bank.pay(&next);
     scene.deliver(&paid).await;
     scene.shop.reaches(&order, &access, "paid").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_price_that_stripe_refuses_keeps_no_unit_for_ever() {
+    let scene = scene(Plan::default()).await;
+    scene.bank.with(|inner| inner.books.least = 60_000);
+    let (order, access) = scene.order(1).await;
+    scene.shop.post(&format!("/orders/{order}/pay"), &access).await.is(503, "payment_unavailable");
+    scene.let_holds_run_out();
+    scene.shop.reaches(&order, &access, "expired").await;
+    assert_eq!(scene.bank.sessions(), 0);
+    is_back(&scene).await;
 }

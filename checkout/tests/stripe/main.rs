@@ -23,19 +23,23 @@ struct Scene {
     dir: tempfile::TempDir,
 }
 
-fn gateway(bank: &Bank) -> Arc<Stripe> {
+fn gateway(bank: &Bank, methods: &[&str]) -> Arc<Stripe> {
     let settings = stripe::Settings {
         secret_key: KEY.to_owned(),
         webhook_secrets: vec!["whsec_the_one_before_0123456789".to_owned(), WEBHOOK_SECRET.to_owned()],
         api_url: bank.url.clone(),
-        payment_methods: vec!["card".to_owned()],
+        payment_methods: methods.iter().map(|method| (*method).to_owned()).collect(),
         call_limit: Duration::from_secs(1),
     };
     Arc::new(Stripe::new(&settings).unwrap())
 }
 
 async fn shop(dir: &Path, bank: &Bank, plan: Plan) -> Shop {
-    let plan = Plan { gateway: Some(gateway(bank)), ..plan };
+    shop_with(dir, bank, plan, &["card"]).await
+}
+
+async fn shop_with(dir: &Path, bank: &Bank, plan: Plan, methods: &[&str]) -> Shop {
+    let plan = Plan { gateway: Some(gateway(bank, methods)), ..plan };
     let db = Shop::database(dir);
     let store = Arc::new(SqliteStore::new(db.clone()));
     Shop::with(dir, &plan, bank.clock.clone(), db, store, None).await

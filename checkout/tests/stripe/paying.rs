@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{
     Scene,
     bank::{Fault, members, sign},
-    scene, shop,
+    scene, shop, shop_with,
     support::Plan,
 };
 
@@ -131,6 +131,27 @@ async fn a_start_that_stripe_failed_at_makes_room_for_another_attempt() {
     let paid = scene.bank.pay(&page);
     scene.deliver(&paid).await;
     scene.shop.reaches(&order, &access, "paid").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_was_lost_in_other_words_makes_room_for_another_attempt() {
+    let Scene { shop: first, bank, dir } = scene(Plan::default()).await;
+    let (paying, leaving) = (first.buy(1, "k", 1).await, first.buy(2, "k", 1).await);
+    for (order, access) in [&paying, &leaving] {
+        first.reaches(order, access, "awaiting_payment").await;
+        bank.go_wrong("POST /v1/checkout/sessions", &[Fault::LoseAnswer]);
+        first.post(&format!("/orders/{order}/pay"), access).await.is(503, "payment_unavailable");
+    }
+    first.kill().await;
+    // Set up otherwise: the same key would come with another form.
+    let second = shop_with(dir.path(), &bank, Plan::default(), &["card", "paypal"]).await;
+    let page = second.pay(&paying.0, &paying.1).await;
+    assert!(page.contains("cs_test_a3"), "not one of the two that nobody was shown: {page}");
+    let paid = bank.pay(&page);
+    assert_eq!(bank.deliver(&second.url, &paid).await, 204);
+    second.reaches(&paying.0, &paying.1, "paid").await;
+    let cancelled = second.post(&format!("/orders/{}/cancel", leaving.0), &leaving.1).await;
+    assert_eq!(cancelled.text_of("state"), "cancelled", "{}", cancelled.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -234,7 +234,7 @@ impl Gateway for Stripe {
                 let now = self.retrieve("start", order, &session.id).await?;
                 status("start", order, now)
             }
-            Created::Gone => Ok(PaymentStatus::Ended(Outcome::Failed)),
+            Created::Gone => Ok(PaymentStatus::Unknown),
             Created::Refused(error) => Err(error),
         }
     }
