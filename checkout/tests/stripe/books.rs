@@ -62,6 +62,54 @@ fn list(data: Vec<Value>) -> Answer {
     ok(json!({"object": "list", "data": data, "has_more": false}))
 }
 
+const AMOUNT: &str = "line_items[0][price_data][unit_amount]";
+const CURRENCY: &str = "line_items[0][price_data][currency]";
+const NAME: &str = "line_items[0][price_data][product_data][name]";
+
+type Form = BTreeMap<String, String>;
+
+/// What is not known is refused, as Stripe does.
+fn refuse_strangers(form: &Form) -> Result<(), Refused> {
+    const KNOWN: [&str; 9] = [
+        "mode",
+        "client_reference_id",
+        "line_items[0][quantity]",
+        "success_url",
+        "cancel_url",
+        "expires_at",
+        AMOUNT,
+        CURRENCY,
+        NAME,
+    ];
+    const BEGIN: [&str; 3] = ["metadata[", "payment_intent_data[metadata][", "payment_method_types["];
+    let is_known = |key: &str| KNOWN.contains(&key) || BEGIN.iter().any(|begin| key.starts_with(begin));
+    match form.keys().find(|key| !is_known(key)) {
+        None => Ok(()),
+        Some(stranger) => {
+            let code = Some("parameter_unknown");
+            Err(refused(400, "invalid_request_error", code, Some(stranger), "Received unknown parameter"))
+        }
+    }
+}
+
+fn need(form: &Form, key: &str) -> Result<String, Refused> {
+    let found = form.get(key).filter(|value| !value.is_empty()).cloned();
+    let code = Some("parameter_missing");
+    found.ok_or_else(|| refused(400, "invalid_request_error", code, Some(key), "missing"))
+}
+
+fn number(form: &Form, key: &str) -> Result<i64, Refused> {
+    need(form, key)?.parse().map_err(|_| invalid(key, "Invalid integer"))
+}
+
+fn metadata(form: &Form, begin: &str) -> Value {
+    let inside = |(key, value): (&String, &String)| {
+        let key = key.strip_prefix(begin)?.strip_suffix(']')?;
+        Some((key.to_owned(), Value::String(value.clone())))
+    };
+    Value::Object(form.iter().filter_map(inside).collect())
+}
+
 impl Session {
     fn shown(&self, intent: Option<Value>) -> Value {
         let url = format!("https://checkout.stripe.example/c/pay/{}#fidkdWxOYHwnPyd1", self.id);
@@ -153,70 +201,26 @@ impl Books {
     }
 
     fn create(&mut self, form: &BTreeMap<String, String>, now: i64) -> Answer {
-        let price = "line_items[0][price_data]";
-        let (amount, currency) = (format!("{price}[unit_amount]"), format!("{price}[currency]"));
-        let name = format!("{price}[product_data][name]");
-        let known = |key: &str| {
-            let plain =
-                ["mode", "client_reference_id", "line_items[0][quantity]", "success_url", "cancel_url"];
-            plain.contains(&key)
-                || key == "expires_at"
-                || [&amount, &currency, &name].iter().any(|known| *known == key)
-                || key.starts_with("metadata[")
-                || key.starts_with("payment_intent_data[metadata][")
-                || key.starts_with("payment_method_types[")
-        };
-        if let Some(stranger) = form.keys().find(|key| !known(key)) {
-            let code = Some("parameter_unknown");
-            return Err(refused(
-                400,
-                "invalid_request_error",
-                code,
-                Some(stranger),
-                "Received unknown parameter",
-            ));
-        }
-        let need = |key: &str| {
-            let found = form.get(key).filter(|value| !value.is_empty()).cloned();
-            found.ok_or_else(|| {
-                refused(400, "invalid_request_error", Some("parameter_missing"), Some(key), "missing")
-            })
-        };
-        let amount: i64 = need(&amount)?.parse().map_err(|_| invalid("amount", "Invalid integer"))?;
+        refuse_strangers(form)?;
+        let amount = number(form, AMOUNT)?;
         if amount < self.least {
             let code = Some("amount_too_small");
-            return Err(refused(
-                400,
-                "invalid_request_error",
-                code,
-                None,
-                "Amount must be at least €0.50 eur",
-            ));
+            return Err(refused(400, "invalid_request_error", code, None, "Amount must be at least €0.50"));
         }
-        let expires_at: i64 =
-            need("expires_at")?.parse().map_err(|_| invalid("expires_at", "Invalid integer"))?;
+        let expires_at = number(form, "expires_at")?;
         if !(now + 1_800..=now + 86_400).contains(&expires_at) {
-            return Err(invalid(
-                "expires_at",
-                "The `expires_at` timestamp must be 30 minutes to 24 hours ahead",
-            ));
+            return Err(invalid("expires_at", "The timestamp must be 30 minutes to 24 hours ahead"));
         }
-        if need("mode")? != "payment" || need("line_items[0][quantity]")? != "1" {
+        if need(form, "mode")? != "payment" || need(form, "line_items[0][quantity]")? != "1" {
             return Err(invalid("mode", "not what Lockgate sells"));
         }
-        let metadata = |prefix: &str| -> Value {
-            let inside = |(key, value): (&String, &String)| {
-                let key = key.strip_prefix(prefix)?.strip_suffix(']')?;
-                Some((key.to_owned(), Value::String(value.clone())))
-            };
-            Value::Object(form.iter().filter_map(inside).collect())
-        };
+        need(form, "cancel_url")?;
         let n = self.sessions.len() + 1;
         let intent = format!("pi_{n}");
         let behind = Intent {
             status: "requires_payment_method",
             amount,
-            metadata: metadata("payment_intent_data[metadata]["),
+            metadata: metadata(form, "payment_intent_data[metadata]["),
         };
         self.intents.insert(intent.clone(), behind);
         let session = Session {
@@ -224,15 +228,14 @@ impl Books {
             status: "open",
             payment_status: "unpaid",
             amount,
-            currency: need(&currency)?,
+            currency: need(form, CURRENCY)?,
             expires_at,
             intent: Some(intent),
-            metadata: metadata("metadata["),
-            name: need(&name)?,
-            success_url: need("success_url")?,
-            reference: need("client_reference_id")?,
+            metadata: metadata(form, "metadata["),
+            name: need(form, NAME)?,
+            success_url: need(form, "success_url")?,
+            reference: need(form, "client_reference_id")?,
         };
-        need("cancel_url")?;
         self.sessions.push(session.clone());
         ok(session.shown(None))
     }

@@ -274,7 +274,7 @@ mod tests {
         let told = loaded(
             "[gateway]\nkind = \"strype\"\n[stripe]\nsecret_key = \"pk_test_very-private-text\"\n\
              webhook_secret = \"whsec_very private text\"\nwebhook_secret_next = \"whsec_\"\n\
-             api_url = \"http://api.example\"\npayment_methods = [\"card\", \"Pay Pal\"]\nkey = \"very-private\"\n",
+             api_url = \"http://api.example\"\npayment_methods = [\"card\", \"Pay Pal\"]\nsecret_kye = \"very-private\"\n",
         )
         .unwrap_err();
         assert_eq!(told.lines().count(), 7, "{told}");
@@ -285,7 +285,7 @@ mod tests {
             "stripe.webhook_secret_next:",
             "unencrypted",
             "'Pay Pal'",
-            "did you mean 'stripe.",
+            "did you mean 'stripe.secret_key'",
         ] {
             assert!(told.contains(word), "{word}: {told}");
         }
