@@ -196,6 +196,17 @@ impl Config {
     }
 }
 
+/// An example of each setting here, which go together.
+#[cfg(test)]
+pub(super) const EXAMPLES: [(&str, &str); 6] = [
+    ("gateway.kind", "stripe"),
+    ("stripe.secret_key", "rk_test_0123456789abcdef"),
+    ("stripe.webhook_secret", "whsec_0123456789abcdef"),
+    ("stripe.webhook_secret_next", "whsec_fedcba9876543210"),
+    ("stripe.api_url", "https://proxy.example"),
+    ("stripe.payment_methods", "card,paypal"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::super::load;
@@ -237,6 +248,14 @@ mod tests {
         assert_eq!(settings.webhook_secrets, ["whsec_0123456789abcdef", "whsec_fedcba9876543210"]);
         assert_eq!(settings.payment_methods, ["card", "paypal"]);
         assert_eq!(settings.api_url, "http://127.0.0.1:4242");
+    }
+
+    #[test]
+    fn every_setting_accepts_its_example() {
+        let flags = EXAMPLES.map(|(key, value)| (key, value.to_owned()));
+        let settings = load(None, std::iter::empty(), &flags).unwrap().stripe().unwrap();
+        assert_eq!((settings.payment_methods.len(), settings.webhook_secrets.len()), (2, 2));
+        assert_eq!(EXAMPLES.map(|(key, _)| key).to_vec(), SETTINGS.iter().map(|s| s.key).collect::<Vec<_>>());
     }
 
     #[test]
