@@ -15,7 +15,7 @@
 //! | what operators read and take away | [`office`], `app::office`, [`settlement`] |
 //! | where orders are kept | [`store`] |
 //! | mails to buyers, webhooks to the shop: the rule, their delivery | [`outbox`] |
-//! | payment gateways, webhooks | [`gateways`] |
+//! | payment gateways, webhooks | [`gateways`]: [`simulated`], [`stripe`] |
 //! | the routes | `http`; every refusal's code is in `refusals` |
 //!
 //! One id names claim, hold and order. The gate keeps the claim with a memo and answers a repeated one the same for
@@ -55,6 +55,7 @@ pub use self::{
     gateways::{
         Gateway,
         simulated::{self, Simulated},
+        stripe::{self, Stripe},
     },
     http::{operator_router, router},
     intake::IntakeSettings,

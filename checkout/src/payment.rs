@@ -83,6 +83,16 @@ words!(
     }
 );
 
+/// What an attempt is opened with, beside what its order says. Written down with the attempt, so that a gateway that
+/// is asked again is asked the same, whatever was renamed or configured anew in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// What the buyer reads.
+    pub description: String,
+    /// Where the buyer returns to.
+    pub return_url: String,
+}
+
 /// One attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaymentRecord {
@@ -92,6 +102,10 @@ pub struct PaymentRecord {
     pub state: PaymentState,
     /// Where the buyer pays, once the gateway opened it.
     pub redirect_url: Option<String>,
+    /// The gateway's own name for it, once the gateway opened it and if it has one.
+    pub reference: Option<String>,
+    /// What it is opened with; absent when its row was lost or is older than this column.
+    pub terms: Option<Terms>,
     /// What arrived, once something did.
     pub paid: Option<Money>,
     /// When it was made.
@@ -102,7 +116,15 @@ impl PaymentRecord {
     /// A new attempt.
     #[must_use]
     pub fn open(id: PaymentId, now: Timestamp) -> Self {
-        Self { id, state: PaymentState::Open, redirect_url: None, paid: None, created_at: now }
+        Self {
+            id,
+            state: PaymentState::Open,
+            redirect_url: None,
+            reference: None,
+            terms: None,
+            paid: None,
+            created_at: now,
+        }
     }
 }
 

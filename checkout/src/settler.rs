@@ -209,7 +209,7 @@ async fn take(app: &App, order: &OrderRecord, step: &Step) -> Result<OrderEvent,
             }
         }
         Step::CancelPayment(payment) => {
-            let answer = app.gateway.cancel(*payment).await;
+            let answer = app.gateway.cancel(&app.asked(order, *payment)).await;
             let outcome = match answer.map_err(|error| error.to_string())? {
                 CancelOutcome::Unpayable => Outcome::Unpayable,
                 CancelOutcome::Paid(money) => Outcome::Paid(money),
@@ -217,7 +217,7 @@ async fn take(app: &App, order: &OrderRecord, step: &Step) -> Result<OrderEvent,
             Ok(OrderEvent::Notified(Notice { payment: *payment, order: None, outcome }))
         }
         Step::Refund { payment, money } => {
-            let answer = app.gateway.refund(*payment, money).await;
+            let answer = app.gateway.refund(&app.asked(order, *payment), money).await;
             answer.map(|()| OrderEvent::Refunded { payment: *payment }).map_err(|error| error.to_string())
         }
     }

@@ -135,7 +135,7 @@ impl Scene {
     /// The repairs that are written down, by kind.
     async fn repairs(&self) -> BTreeMap<String, usize> {
         let mut kinds = BTreeMap::new();
-        for anomaly in self.shop.store.noted(&self.shop.sale, 0).await.unwrap() {
+        for anomaly in self.shop.store.anomalies(&self.shop.sale, None).await.unwrap() {
             *kinds.entry(anomaly.kind).or_default() += 1;
         }
         kinds

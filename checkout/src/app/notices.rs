@@ -62,7 +62,8 @@ impl App {
         if !order.payments.iter().any(is_unpaid) {
             return Ok(order);
         }
-        let asked = tokio::time::timeout(CALLBACK_WAIT, self.gateway.state(payment)).await;
+        let question = self.asked(&order, payment);
+        let asked = tokio::time::timeout(CALLBACK_WAIT, self.gateway.state(&question)).await;
         match asked {
             Ok(Ok(PaymentStatus::Ended(outcome))) => {
                 let notice = Notice { payment, order: None, outcome };

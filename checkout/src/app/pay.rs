@@ -9,7 +9,7 @@ use super::{App, Found, Grant};
 use crate::{
     gateways::{PaymentOrder, PaymentStatus},
     order::{Intake, OrderEvent, OrderRecord, OrderState, Placement, Refusal, Verdict},
-    payment::{Notice, PaymentId},
+    payment::{Notice, PaymentId, Terms},
     refusals, settler,
 };
 
@@ -39,7 +39,7 @@ impl App {
         // An attempt that turns out to have failed makes room for one more; a second failure is for the buyer.
         for _ in 0..2 {
             let payment = PaymentId::from_random(rand::rng().random());
-            let event = OrderEvent::Pay { payment };
+            let event = OrderEvent::Pay { payment, terms: self.terms(&order, payment) };
             match self.verdict(&mut order, &event).await? {
                 Verdict::Resume { redirect_url } => return Ok(redirect_url),
                 Verdict::Refused(refusal) => return Err(refusals::of_order(refusal)),
@@ -56,23 +56,42 @@ impl App {
 
     /// Opens a committed attempt at the gateway; `None` when it turned out to be over already.
     async fn start(&self, order: &mut OrderRecord, payment: PaymentId) -> Result<Option<String>, Problem> {
-        let asked = PaymentOrder {
-            payment,
-            order: order.id,
-            price: order.price.clone(),
-            description: self.description(order),
-            return_url: format!("{}/payment/callback?payment={payment}", self.public_url),
-            expires_at: order.hold_expires_at,
-        };
-        let event = match self.gateway.start(&asked).await? {
-            PaymentStatus::Open { redirect_url } => OrderEvent::Started { payment, redirect_url },
+        let event = match self.gateway.start(&self.asked(order, payment)).await? {
+            PaymentStatus::Open { redirect_url, reference } => {
+                OrderEvent::Started { payment, redirect_url, reference }
+            }
             PaymentStatus::Ended(outcome) => OrderEvent::Notified(Notice { payment, order: None, outcome }),
-            PaymentStatus::Unknown => return Err(refusals::order_not_ready()),
+            PaymentStatus::Unknown => OrderEvent::NotStarted { payment },
         };
         match self.verdict(order, &event).await? {
             Verdict::Resume { redirect_url } => Ok(Some(redirect_url)),
             Verdict::Refused(refusal) => Err(refusals::of_order(refusal)),
             Verdict::Done | Verdict::Start(_) => Ok(None),
+        }
+    }
+
+    /// An attempt as its gateway is asked about it.
+    pub(crate) fn asked(&self, order: &OrderRecord, payment: PaymentId) -> PaymentOrder {
+        let attempt = order.payments.iter().find(|attempt| attempt.id == payment);
+        let terms =
+            attempt.and_then(|attempt| attempt.terms.clone()).unwrap_or_else(|| self.terms(order, payment));
+        PaymentOrder {
+            payment,
+            order: order.id,
+            price: order.price.clone(),
+            description: terms.description,
+            return_url: terms.return_url,
+            expires_at: order.hold_expires_at,
+            started_at: attempt.map_or(order.claimed_at, |attempt| attempt.created_at),
+            reference: attempt.and_then(|attempt| attempt.reference.clone()),
+        }
+    }
+
+    /// What an attempt made now is opened with.
+    fn terms(&self, order: &OrderRecord, payment: PaymentId) -> Terms {
+        Terms {
+            description: self.description(order),
+            return_url: format!("{}/payment/callback?payment={payment}", self.public_url),
         }
     }
 

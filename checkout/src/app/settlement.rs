@@ -5,7 +5,7 @@ use lockgate_shared::{ids::SaleId, problem::Problem};
 use super::App;
 use crate::{
     settlement::{Anomalies, Facts, Settlement, Tally},
-    store::{ORDERS_PAGE_MAX, office::ANOMALIES_PAGE_MAX},
+    store::{ANOMALIES_PAGE_MAX, ORDERS_PAGE_MAX},
 };
 
 impl App {

@@ -2,6 +2,7 @@
 //! asked again after a lost answer.
 
 pub mod simulated;
+pub mod stripe;
 pub mod webhook;
 
 use async_trait::async_trait;
@@ -13,7 +14,8 @@ use crate::payment::{Money, Notice, Outcome, PaymentId};
 
 pub use self::webhook::WebhookError;
 
-/// An attempt as the gateway is to open it.
+/// An attempt as the gateway is to open it. Everything in it follows from what is stored, so that it is asked for in the
+/// same words however often, by whichever process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaymentOrder {
@@ -29,6 +31,11 @@ pub struct PaymentOrder {
     pub return_url: String,
     /// Until when the units are held.
     pub expires_at: Timestamp,
+    /// When the attempt was made.
+    pub started_at: Timestamp,
+    /// The gateway's own name for the attempt, once it was opened and if the gateway has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 /// What a gateway knows of an attempt.
@@ -40,6 +47,9 @@ pub enum PaymentStatus {
     Open {
         /// Where the buyer pays.
         redirect_url: String,
+        /// The gateway's own name for the attempt, if it has one; it is kept and comes back in
+        /// [`PaymentOrder::reference`].
+        reference: Option<String>,
     },
     /// It is over.
     Ended(Outcome),
@@ -86,7 +96,8 @@ pub trait Gateway: Send + Sync {
     /// Its name, under which its messages are stored.
     fn name(&self) -> &'static str;
 
-    /// Opens an attempt, or answers what became of it if it was opened before.
+    /// Opens an attempt, or answers what became of it if it was opened before. [`PaymentStatus::Unknown`]: it can never
+    /// be opened, and no answer before this one said where to pay it.
     ///
     /// # Errors
     /// The gateway failed; the attempt may be open.
@@ -96,19 +107,19 @@ pub trait Gateway: Send + Sync {
     ///
     /// # Errors
     /// The gateway failed; the attempt may still be payable.
-    async fn cancel(&self, payment: PaymentId) -> Result<CancelOutcome, GatewayError>;
+    async fn cancel(&self, order: &PaymentOrder) -> Result<CancelOutcome, GatewayError>;
 
     /// What became of an attempt.
     ///
     /// # Errors
     /// The gateway failed.
-    async fn state(&self, payment: PaymentId) -> Result<PaymentStatus, GatewayError>;
+    async fn state(&self, order: &PaymentOrder) -> Result<PaymentStatus, GatewayError>;
 
     /// Gives the money of an attempt back, once however often it is asked.
     ///
     /// # Errors
     /// The gateway failed; the money may have gone back.
-    async fn refund(&self, payment: PaymentId, money: &Money) -> Result<(), GatewayError>;
+    async fn refund(&self, order: &PaymentOrder, money: &Money) -> Result<(), GatewayError>;
 
     /// Checks that a webhook comes from the gateway and reads it.
     ///

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{operator::json, page};
 use crate::{
     app::App,
-    order::OrderRecord,
+    order::{OrderRecord, OrderState},
     payment::{Money, PaymentId},
     store::{ANOMALIES_PAGE_MAX, AnomalyRecord},
 };
@@ -128,7 +128,8 @@ struct AnomalyView {
     kind: String,
     detail: String,
     found_at: Timestamp,
-    order_state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order_state: Option<&'static str>,
 }
 
 impl AnomalyView {
@@ -140,7 +141,7 @@ impl AnomalyView {
             kind: found.kind,
             detail: found.detail,
             found_at: found.found_at,
-            order_state: found.state.as_str(),
+            order_state: found.state.map(OrderState::as_str),
         }
     }
 }

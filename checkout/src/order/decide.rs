@@ -10,7 +10,7 @@ use super::{
     Refusal, Verdict,
 };
 use crate::{
-    payment::{self, Notice, PaymentId, PaymentRecord},
+    payment::{self, Notice, PaymentId, PaymentRecord, PaymentState, Terms},
     refund,
 };
 
@@ -50,8 +50,14 @@ pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decisi
     let mut after = order.clone();
     let mut anomalies = Vec::new();
     let verdict = match event {
-        OrderEvent::Pay { payment } => pay(&mut after, *payment, now),
-        OrderEvent::Started { payment, redirect_url } => started(&mut after, *payment, redirect_url, now),
+        OrderEvent::Pay { payment, terms } => pay(&mut after, *payment, terms, now),
+        OrderEvent::Started { payment, redirect_url, reference } => {
+            started(&mut after, *payment, redirect_url, reference.as_deref(), now)
+        }
+        OrderEvent::NotStarted { payment } => {
+            not_started(&mut after, *payment);
+            Verdict::Done
+        }
         OrderEvent::Notified(notice) => {
             notified(&mut after, notice, now, &mut anomalies);
             Verdict::Done
@@ -142,7 +148,7 @@ pub fn dispute(order: &OrderRecord) -> (OrderRecord, Anomaly) {
     (after, Anomaly { payment: None, kind: "unit_taken", detail: detail.into() })
 }
 
-fn pay(order: &mut OrderRecord, payment: PaymentId, now: Timestamp) -> Verdict {
+fn pay(order: &mut OrderRecord, payment: PaymentId, terms: &Terms, now: Timestamp) -> Verdict {
     if let Some(refusal) = order.refuses_payment(now) {
         return Verdict::Refused(refusal);
     }
@@ -156,20 +162,42 @@ fn pay(order: &mut OrderRecord, payment: PaymentId, now: Timestamp) -> Verdict {
         return Verdict::Refused(Refusal::TooManyAttempts);
     }
     if order.payments.iter().all(|attempt| attempt.id != payment) {
-        order.payments.push(PaymentRecord::open(payment, now));
+        let terms = Some(terms.clone());
+        order.payments.push(PaymentRecord { terms, ..PaymentRecord::open(payment, now) });
     }
     Verdict::Start(payment)
 }
 
-fn started(order: &mut OrderRecord, payment: PaymentId, redirect_url: &str, now: Timestamp) -> Verdict {
+fn started(
+    order: &mut OrderRecord,
+    payment: PaymentId,
+    redirect_url: &str,
+    reference: Option<&str>,
+    now: Timestamp,
+) -> Verdict {
     let refusal = order.refuses_payment(now);
+    let mut is_open = false;
     if let Some(attempt) = order.payments.iter_mut().find(|attempt| attempt.id == payment) {
+        is_open = attempt.state == PaymentState::Open;
         attempt.redirect_url.get_or_insert_with(|| redirect_url.to_owned());
+        if attempt.reference.is_none() {
+            attempt.reference = reference.map(str::to_owned);
+        }
     }
     match refusal {
         Some(refusal) => Verdict::Refused(refusal),
-        None => Verdict::Resume { redirect_url: redirect_url.to_owned() },
+        None if is_open => Verdict::Resume { redirect_url: redirect_url.to_owned() },
+        // It was given up meanwhile. Nobody is shown where to pay what nobody would make unpayable again.
+        None => Verdict::Done,
     }
+}
+
+fn not_started(order: &mut OrderRecord, payment: PaymentId) {
+    let is_it = |attempt: &&mut PaymentRecord| attempt.id == payment && attempt.redirect_url.is_none();
+    if let Some(attempt) = order.payments.iter_mut().find(is_it) {
+        attempt.state = attempt.state.max(PaymentState::Failed);
+    }
+    order.end_if_unpayable();
 }
 
 fn expire(order: &mut OrderRecord) {

@@ -23,7 +23,7 @@ use lockgate_shared::{
 };
 
 use crate::{
-    payment::{Money, Notice, PaymentId, PaymentRecord, PaymentState, Takes},
+    payment::{Money, Notice, PaymentId, PaymentRecord, PaymentState, Takes, Terms},
     refund,
 };
 
@@ -195,6 +195,8 @@ pub enum OrderEvent {
     Pay {
         /// The id for a new attempt.
         payment: PaymentId,
+        /// What a new attempt is opened with.
+        terms: Terms,
     },
     /// The gateway opened an attempt.
     Started {
@@ -202,6 +204,13 @@ pub enum OrderEvent {
         payment: PaymentId,
         /// Where the buyer pays.
         redirect_url: String,
+        /// The gateway's own name for it, if it has one.
+        reference: Option<String>,
+    },
+    /// The gateway can never open this attempt. Counts as long as nobody was shown where to pay it.
+    NotStarted {
+        /// The attempt.
+        payment: PaymentId,
     },
     /// The gateway said what became of an attempt.
     Notified(Notice),

@@ -43,7 +43,7 @@ fn paid(n: u8) -> OrderEvent {
 }
 
 fn pay(n: u8) -> OrderEvent {
-    OrderEvent::Pay { payment: payment(n) }
+    OrderEvent::Pay { payment: payment(n), terms: Terms::default() }
 }
 
 /// The order after `events`, and the kinds of the anomalies on the way.
@@ -69,11 +69,27 @@ fn a_payment_commits_and_nothing_but_the_gate_is_left_to_tell() {
 }
 
 #[test]
+fn m6_an_attempt_is_given_up_or_shown_but_never_both() {
+    let started = || OrderEvent::Started { payment: payment(1), redirect_url: "u".into(), reference: None };
+    let not_started = OrderEvent::NotStarted { payment: payment(1) };
+    let given_up = after(&[pay(1), not_started.clone()]).0;
+    assert_eq!(given_up.payments[0].state, PaymentState::Failed);
+    assert_eq!(decide(&given_up, &started(), now()).verdict, Verdict::Done, "shown to nobody");
+    assert_eq!(decide(&given_up, &pay(2), now()).verdict, Verdict::Start(payment(2)));
+    let shown = after(&[pay(1), started(), not_started.clone()]).0;
+    assert_eq!(shown.payments[0].state, PaymentState::Open, "shown, so it can be paid until it is cancelled");
+    let ending = after(&[pay(1), OrderEvent::Cancel, not_started]).0;
+    assert_eq!((ending.state, ending.gate), (OrderState::Cancelled, GateSide::ReleaseDue));
+    let lost = decide(&OrderRecord::placed(&claim()), &started(), now());
+    assert_eq!(lost.verdict, Verdict::Done, "what is not written down is not shown");
+}
+
+#[test]
 fn an_open_attempt_is_resumed_and_a_failed_one_makes_room() {
     let order = after(&[pay(1)]).0;
     assert_eq!(decide(&order, &pay(2), now()).verdict, Verdict::Start(payment(1)));
     let url = || "https://pay.example/1".to_owned();
-    let started = OrderEvent::Started { payment: payment(1), redirect_url: url() };
+    let started = OrderEvent::Started { payment: payment(1), redirect_url: url(), reference: None };
     let order = decide(&order, &started, now()).after;
     assert_eq!(decide(&order, &pay(2), now()).verdict, Verdict::Resume { redirect_url: url() });
     let order = decide(&order, &news(1, Outcome::Failed), now()).after;
@@ -335,7 +351,7 @@ fn any_event() -> impl Strategy<Value = OrderEvent> {
     ];
     prop_oneof![
         4 => (1_u8..4).prop_map(pay),
-        1 => (1_u8..4).prop_map(|n| OrderEvent::Started { payment: payment(n), redirect_url: "u".into() }),
+        1 => (1_u8..4).prop_map(|n| OrderEvent::Started { payment: payment(n), redirect_url: "u".into(), reference: None }),
         6 => ((1_u8..5), outcome).prop_map(|(n, outcome)| news(n, outcome)),
         2 => Just(OrderEvent::Expire),
         1 => Just(OrderEvent::Cancel),

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     order::{EndReason, Placement, Refusal, Step, Verdict},
-    payment::{Money, Outcome, PaymentState},
+    payment::{Money, Outcome, PaymentState, Terms},
 };
 
 pub(super) const NOW: i64 = 1_800_000_000;
@@ -84,8 +84,12 @@ async fn order(store: &dyn Store, n: u8) -> OrderRecord {
     store.order(order_id(n)).await.unwrap().unwrap()
 }
 
+pub(super) fn terms(payment: u8) -> Terms {
+    Terms { description: format!("Thing {payment}"), return_url: format!("https://shop.example/{payment}") }
+}
+
 async fn pay(store: &dyn Store, n: u8, payment: u8) -> Verdict {
-    let event = OrderEvent::Pay { payment: payment_id(payment) };
+    let event = OrderEvent::Pay { payment: payment_id(payment), terms: terms(payment) };
     decide(store, n, event).await.verdict
 }
 
@@ -102,8 +106,11 @@ async fn m10_a_claim_taken_in_twice_is_one_order(store: &dyn Store) {
 async fn an_order_is_paid_and_committed(store: &dyn Store) {
     claimed(store, 1, &[4]).await;
     assert_eq!(pay(store, 1, 7).await, Verdict::Start(payment_id(7)));
-    let started =
-        OrderEvent::Started { payment: payment_id(7), redirect_url: "https://pay.example/7".into() };
+    let started = OrderEvent::Started {
+        payment: payment_id(7),
+        redirect_url: "https://pay.example/7".into(),
+        reference: Some("cs_7".into()),
+    };
     decide(store, 1, started).await;
     assert!(matches!(pay(store, 1, 8).await, Verdict::Resume { .. }));
     assert_eq!(store.order_of(payment_id(7)).await.unwrap(), Some(order_id(1)));
@@ -117,6 +124,8 @@ async fn an_order_is_paid_and_committed(store: &dyn Store) {
     let paid = order(store, 1).await;
     assert_eq!((paid.state, paid.gate), (OrderState::Paid, GateSide::Committed));
     assert_eq!(paid.payments[0].redirect_url.as_deref(), Some("https://pay.example/7"));
+    assert_eq!(paid.payments[0].reference.as_deref(), Some("cs_7"));
+    assert_eq!(paid.payments[0].terms, Some(terms(7)), "as it was first asked, not as it was asked again");
     assert_eq!(paid.payments[0].paid, Some(price()));
     assert!(store.unsettled(None, now()).await.unwrap().is_empty());
 }

@@ -201,7 +201,10 @@ impl Store for ModelStore {
     async fn anomalies(&self, sale: &SaleId, after: Option<u64>) -> Result<Vec<AnomalyRecord>, StoreError> {
         Ok(self.with(|state| {
             let numbered = (1_u64..).zip(&state.anomalies);
-            let read = |(number, (own, id, anomaly, found_at)): (u64, &(Option<SaleId>, ClaimId, Anomaly, Timestamp))| {
+            let read = |(number, (own, id, anomaly, found_at)): (
+                u64,
+                &(Option<SaleId>, ClaimId, Anomaly, Timestamp),
+            )| {
                 let order = state.ledger.orders.get(id);
                 own.as_ref().or(order.map(|order| &order.sale)).filter(|of| *of == sale)?;
                 Some(AnomalyRecord {

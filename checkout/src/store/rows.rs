@@ -11,13 +11,14 @@ use uuid::Uuid;
 
 use crate::{
     order::{EndReason, GateSide, OrderRecord, OrderState},
-    payment::{Money, Notice, Outcome, PaymentId, PaymentRecord, PaymentState},
+    payment::{Money, Notice, Outcome, PaymentId, PaymentRecord, PaymentState, Terms},
 };
 
 /// The tables in SQLite.
 pub(crate) const SQLITE: &[Migration] = &[
     Migration { version: 1, sql: include_str!("orders_sqlite.sql") },
     Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record TEXT NOT NULL DEFAULT '';" },
+    Migration { version: 4, sql: include_str!("orders_sqlite_4_references.sql") },
     Migration { version: 5, sql: include_str!("orders_sqlite_5_outbox.sql") },
     Migration { version: 6, sql: include_str!("orders_sqlite_6_office.sql") },
 ];
@@ -26,6 +27,7 @@ pub(crate) const SQLITE: &[Migration] = &[
 pub(crate) const POSTGRES: &[Migration] = &[
     Migration { version: 1, sql: include_str!("orders_postgres.sql") },
     Migration { version: 2, sql: "ALTER TABLE dead_letters ADD COLUMN record text NOT NULL DEFAULT '';" },
+    Migration { version: 4, sql: include_str!("orders_postgres_4_references.sql") },
     Migration { version: 5, sql: include_str!("orders_postgres_5_outbox.sql") },
     Migration { version: 6, sql: include_str!("orders_postgres_6_office.sql") },
 ];
@@ -58,6 +60,9 @@ pub(crate) struct PaymentRow {
     pub(crate) position: i64,
     pub(crate) state: String,
     pub(crate) redirect_url: Option<String>,
+    pub(crate) reference: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) return_url: Option<String>,
     pub(crate) paid_amount: Option<i64>,
     pub(crate) paid_currency: Option<String>,
     pub(crate) created_at: i64,
@@ -125,6 +130,9 @@ impl PaymentRow {
             position: i64::try_from(position).unwrap_or(i64::MAX),
             state: payment.state.as_str().to_owned(),
             redirect_url: payment.redirect_url.clone(),
+            reference: payment.reference.clone(),
+            description: payment.terms.as_ref().map(|terms| terms.description.clone()),
+            return_url: payment.terms.as_ref().map(|terms| terms.return_url.clone()),
             paid_amount: payment.paid.as_ref().map(|money| money.amount),
             paid_currency: payment.paid.as_ref().map(|money| money.currency.clone()),
             created_at: payment.created_at.micros(),
@@ -136,6 +144,11 @@ impl PaymentRow {
             id: PaymentId::from(self.id),
             state: word(PaymentState::parse, &self.state)?,
             redirect_url: self.redirect_url,
+            reference: self.reference,
+            terms: self
+                .description
+                .zip(self.return_url)
+                .map(|(description, return_url)| Terms { description, return_url }),
             paid: money(self.paid_amount, self.paid_currency),
             created_at: Timestamp::from_micros(self.created_at),
         })

@@ -11,7 +11,7 @@ use proptest::{
 };
 
 use super::{
-    conformance::{claim, notice, now, order_id, payment_id, postgres, price, sale, sqlite},
+    conformance::{claim, notice, now, order_id, payment_id, postgres, price, sale, sqlite, terms},
     model::ModelStore,
     *,
 };
@@ -43,8 +43,9 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
 
 fn any_event() -> impl Strategy<Value = OrderEvent> {
     prop_oneof![
-        4 => (1_u8..6).prop_map(|n| OrderEvent::Pay { payment: payment_id(n) }),
-        2 => (1_u8..6).prop_map(|n| OrderEvent::Started { payment: payment_id(n), redirect_url: format!("u{n}") }),
+        4 => (1_u8..6).prop_map(|n| OrderEvent::Pay { payment: payment_id(n), terms: terms(n) }),
+        1 => (1_u8..6).prop_map(|n| OrderEvent::NotStarted { payment: payment_id(n) }),
+        2 => (1_u8..6).prop_map(|n| OrderEvent::Started { payment: payment_id(n), redirect_url: format!("u{n}"), reference: (n % 2 == 0).then(|| format!("r{n}")) }),
         1 => Just(OrderEvent::Expire),
         1 => Just(OrderEvent::Cancel),
         2 => Just(OrderEvent::Commit(CommitAnswer::Committed)),
@@ -83,7 +84,7 @@ fn intake(kind: u8, n: u8) -> Intake {
 /// Payment ids are random in life: an attempt's id never belongs to two orders, so a command that would make it so
 /// is left out.
 async fn is_fair(model: &ModelStore, command: &Command) -> bool {
-    let Command::Decide(n, OrderEvent::Pay { payment }) = command else {
+    let Command::Decide(n, OrderEvent::Pay { payment, .. }) = command else {
         return true;
     };
     model.order_of(*payment).await.unwrap().is_none_or(|owner| owner == order_id(*n))

@@ -177,8 +177,8 @@ fn order_row(row: &Row<'_>) -> Result<OrderRow> {
 fn with_payments(db: &Connection, row: OrderRow) -> Result<OrderRecord> {
     let mut payments = Vec::new();
     let mut statement = db.prepare_cached(
-        "SELECT id, order_id, position, state, redirect_url, paid_amount, paid_currency, created_at FROM payments
-         WHERE order_id = ?1 ORDER BY position",
+        "SELECT id, order_id, position, state, redirect_url, paid_amount, paid_currency, created_at,
+             reference, description, return_url FROM payments WHERE order_id = ?1 ORDER BY position",
     )?;
     let mut found = statement.query([row.id.as_bytes()])?;
     while let Some(payment) = found.next()? {
@@ -191,6 +191,9 @@ fn with_payments(db: &Connection, row: OrderRow) -> Result<OrderRecord> {
             paid_amount: payment.get(5)?,
             paid_currency: payment.get(6)?,
             created_at: payment.get(7)?,
+            reference: payment.get(8)?,
+            description: payment.get(9)?,
+            return_url: payment.get(10)?,
         };
         payments.push(payment.read().map_err(unreadable)?);
     }
@@ -304,8 +307,11 @@ fn write_order(db: &Connection, order: &OrderRecord, now: Timestamp) -> Result<(
 
 fn write_payment(db: &Connection, row: &PaymentRow) -> Result<()> {
     db.prepare_cached(
-        "INSERT INTO payments VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        "INSERT INTO payments (id, order_id, position, state, redirect_url, paid_amount, paid_currency, created_at,
+             reference, description, return_url)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
          ON CONFLICT (id) DO UPDATE SET state = excluded.state, redirect_url = excluded.redirect_url,
+             reference = excluded.reference,
              paid_amount = excluded.paid_amount, paid_currency = excluded.paid_currency",
     )?
     .execute(params![
@@ -317,6 +323,9 @@ fn write_payment(db: &Connection, row: &PaymentRow) -> Result<()> {
         row.paid_amount,
         row.paid_currency,
         row.created_at,
+        row.reference,
+        row.description,
+        row.return_url,
     ])
     .map(drop)
 }

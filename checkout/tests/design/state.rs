@@ -9,7 +9,7 @@ use lockgate_checkout::{
     order::{
         self, EndReason, GateSide, Intake, OrderEvent, OrderRecord, OrderState, Placement, Step, Verdict,
     },
-    payment::{Money, Notice, Outcome, PaymentId, PaymentRecord, PaymentState},
+    payment::{Money, Notice, Outcome, PaymentId, PaymentRecord, PaymentState, Terms},
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -135,11 +135,10 @@ impl Row {
         (record.state, record.ending, record.gate) = (self.state, self.ending, self.gate);
         for attempt in &self.attempts {
             record.payments.push(PaymentRecord {
-                id: payment_id(claim, attempt.n),
                 state: attempt.state,
                 redirect_url: attempt.is_started.then(|| "pay".to_owned()),
                 paid: attempt.paid.map(money),
-                created_at: Timestamp::default(),
+                ..PaymentRecord::open(payment_id(claim, attempt.n), Timestamp::default())
             });
         }
         record
@@ -290,12 +289,14 @@ impl State {
             return;
         }
         let payment = payment_id(claim, n);
-        if let Some(Verdict::Start(payment)) = self.decide(claim, &OrderEvent::Pay { payment }) {
+        let pay = OrderEvent::Pay { payment, terms: Terms::default() };
+        if let Some(Verdict::Start(payment)) = self.decide(claim, &pay) {
             let n = payment.uuid().as_bytes()[1] - 1;
             self.sent.insert(Message::Start(claim, n));
             match *self.stage(claim, n) {
                 Stage::Open => {
-                    let event = OrderEvent::Started { payment, redirect_url: "pay".to_owned() };
+                    let redirect_url = "pay".to_owned();
+                    let event = OrderEvent::Started { payment, redirect_url, reference: None };
                     self.decide(claim, &event);
                 }
                 Stage::Unknown => {}

@@ -59,7 +59,9 @@ impl Entry {
 
     fn status(&self) -> PaymentStatus {
         match (self.stage, &self.charged) {
-            (Stage::Open, _) => PaymentStatus::Open { redirect_url: format!("pay/{}", self.payment) },
+            (Stage::Open, _) => {
+                PaymentStatus::Open { redirect_url: format!("pay/{}", self.payment), reference: None }
+            }
             (Stage::Paid | Stage::Refunded, Some(money)) => {
                 PaymentStatus::Ended(Outcome::Paid(money.clone()))
             }
@@ -120,19 +122,21 @@ impl Gateway for Bank {
         .await
     }
 
-    async fn cancel(&self, payment: PaymentId) -> Result<CancelOutcome, GatewayError> {
+    async fn cancel(&self, order: &PaymentOrder) -> Result<CancelOutcome, GatewayError> {
+        let payment = order.payment;
         self.call("cancel", payment, move |world| cancel(world, payment)).await
     }
 
-    async fn state(&self, payment: PaymentId) -> Result<PaymentStatus, GatewayError> {
+    async fn state(&self, order: &PaymentOrder) -> Result<PaymentStatus, GatewayError> {
+        let payment = order.payment;
         self.call("state", payment, move |world| {
             find(&mut lock(&world.book), payment).map_or(PaymentStatus::Unknown, |entry| entry.status())
         })
         .await
     }
 
-    async fn refund(&self, payment: PaymentId, money: &Money) -> Result<(), GatewayError> {
-        let money = money.clone();
+    async fn refund(&self, order: &PaymentOrder, money: &Money) -> Result<(), GatewayError> {
+        let (payment, money) = (order.payment, money.clone());
         let done = self.call("refund", payment, move |world| {
             let mut book = lock(&world.book);
             let entry = find(&mut book, payment).filter(|entry| entry.charged.as_ref() == Some(&money));

@@ -58,7 +58,7 @@ impl OrderSeam {
 /// What an event is called in the trace.
 fn name(world: &World, event: &OrderEvent) -> String {
     match event {
-        OrderEvent::Pay { payment } => format!("pay by {}", world.payment(*payment)),
+        OrderEvent::Pay { payment, .. } => format!("pay by {}", world.payment(*payment)),
         OrderEvent::Started { payment, .. } => format!("{} was started", world.payment(*payment)),
         OrderEvent::Notified(notice) => {
             format!("{} is {:?}", world.payment(notice.payment), notice.outcome)

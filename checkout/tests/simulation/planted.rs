@@ -7,7 +7,7 @@ use http::HeaderMap;
 use lockgate_checkout::{
     Gateway,
     gateways::{CancelOutcome, GatewayError, Notification, PaymentOrder, PaymentStatus, WebhookError},
-    payment::{Money, PaymentId},
+    payment::Money,
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -100,18 +100,18 @@ impl Gateway for Hasty {
         self.0.start(order).await
     }
 
-    async fn cancel(&self, payment: PaymentId) -> Result<CancelOutcome, GatewayError> {
-        let bank = Arc::clone(&self.0);
-        tokio::spawn(async move { while bank.cancel(payment).await.is_err() {} });
+    async fn cancel(&self, order: &PaymentOrder) -> Result<CancelOutcome, GatewayError> {
+        let (bank, order) = (Arc::clone(&self.0), order.clone());
+        tokio::spawn(async move { while bank.cancel(&order).await.is_err() {} });
         Ok(CancelOutcome::Unpayable)
     }
 
-    async fn state(&self, payment: PaymentId) -> Result<PaymentStatus, GatewayError> {
-        self.0.state(payment).await
+    async fn state(&self, order: &PaymentOrder) -> Result<PaymentStatus, GatewayError> {
+        self.0.state(order).await
     }
 
-    async fn refund(&self, payment: PaymentId, money: &Money) -> Result<(), GatewayError> {
-        self.0.refund(payment, money).await
+    async fn refund(&self, order: &PaymentOrder, money: &Money) -> Result<(), GatewayError> {
+        self.0.refund(order, money).await
     }
 
     fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Notification, WebhookError> {

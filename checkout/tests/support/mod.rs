@@ -15,8 +15,8 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use lockgate_checkout::{
-    App, AppParts, IntakeSettings, ORDERS_SQLITE, Outbox, OutboxSettings, Simulated, SqliteStore, Store,
-    operator_router, router,
+    App, AppParts, Gateway, IntakeSettings, ORDERS_SQLITE, Outbox, OutboxSettings, Simulated, SqliteStore,
+    Store, operator_router, router,
     simulated::{Behaviour, Service, ServiceParts},
 };
 use lockgate_shared::{
@@ -59,6 +59,8 @@ pub struct Plan {
     pub intake: IntakeSettings,
     /// What mails and webhooks go to. A store that is not opened here must be told the same channels.
     pub outbox: OutboxSettings,
+    /// Another gateway than the simulated one.
+    pub gateway: Option<Arc<dyn Gateway>>,
 }
 
 impl Default for Plan {
@@ -72,6 +74,7 @@ impl Default for Plan {
             hold_seconds: HOLD_SECONDS,
             intake: IntakeSettings::default(),
             outbox: OutboxSettings::default(),
+            gateway: None,
         }
     }
 }
@@ -243,7 +246,7 @@ impl Shop {
             Behaviour::default(),
         )
         .unwrap();
-        let gateway =
+        let simulated =
             Simulated::in_process(service.router(), &url, Arc::clone(&ring), Arc::clone(&shared_clock));
         let store = backends.orders;
         let parts = AppParts {
@@ -251,7 +254,7 @@ impl Shop {
             store: Arc::clone(&store),
             gate: gate.clone(),
             events: backends.events,
-            gateway: Arc::new(gateway),
+            gateway: plan.gateway.clone().unwrap_or_else(|| Arc::new(simulated)),
             ring: Arc::clone(&ring),
             clock: shared_clock,
             public_url: url.clone(),

@@ -9,7 +9,7 @@ use lockgate_shared::{
     },
 };
 
-use crate::{Options, config::Config, exit::Failure, keys, print};
+use crate::{Options, config::Config, exit::Failure, keys, payments, print};
 
 /// Runs `lockgate check`.
 ///
@@ -28,7 +28,12 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         match std::fs::read_to_string(path) {
             Err(error) => problems.push(format!("{name}: cannot be read ({error}); name a sale file")),
             Ok(text) => match sale::parse_toml(&name, &text) {
-                Ok(definition) => print::line(format_args!("{name}: sale '{}' is sound", definition.id)),
+                Ok(definition) => match payments::prices(&config, &definition) {
+                    found if found.is_empty() => {
+                        print::line(format_args!("{name}: sale '{}' is sound", definition.id));
+                    }
+                    found => problems.extend(found.into_iter().map(|problem| format!("{name}: {problem}"))),
+                },
                 Err(found) => problems.extend(found.iter().map(ToString::to_string)),
             },
         }

@@ -5,6 +5,7 @@
 
 mod captcha;
 mod edge;
+mod gateway;
 mod orders;
 mod outbox;
 mod store;
@@ -58,6 +59,8 @@ pub struct Config {
     origin_secrets_next: OriginSecrets,
     /// The CAPTCHA at the door; see [`Config::captcha`].
     captcha: captcha::Draft,
+    /// Who takes the money; see [`Config::stripe`].
+    gateway: gateway::Draft,
     /// How orders are taken in.
     pub intake: IntakeSettings,
     /// Mails and webhooks; see [`Config::outbox`].
@@ -124,8 +127,15 @@ const fn list(key: &'static str, remedy: &'static str, apply: Apply) -> Setting 
 }
 
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    let parts =
-        [SETTINGS, store::SETTINGS, orders::SETTINGS, edge::SETTINGS, captcha::SETTINGS, outbox::SETTINGS];
+    let parts = [
+        SETTINGS,
+        store::SETTINGS,
+        orders::SETTINGS,
+        edge::SETTINGS,
+        captcha::SETTINGS,
+        gateway::SETTINGS,
+        outbox::SETTINGS,
+    ];
     parts.into_iter().flatten()
 }
 
@@ -210,6 +220,7 @@ impl Default for Config {
             edge: EdgeSettings::default(),
             origin_secrets_next: OriginSecrets::default(),
             captcha: captcha::Draft::default(),
+            gateway: gateway::Draft::default(),
             intake: IntakeSettings::default(),
             outbox: outbox::Draft::default(),
         }
@@ -248,6 +259,7 @@ pub fn load(
         problems = config.captcha.problems();
         problems.extend(store::problems(&config));
         problems.extend(config.outbox.problems());
+        problems.extend(gateway::problems(&config));
     }
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
@@ -476,7 +488,8 @@ mod tests {
             ("orders.backlog_max", "20000"),
             ("orders.pace_per_second", "200"),
         ];
-        assert_eq!(examples.len(), settings().count());
+        // Those of Stripe do not go with the simulated gateway's; they are tried there.
+        assert_eq!(examples.len() + gateway::EXAMPLES.len(), settings().count());
         let flags: Vec<(&str, String)> = examples.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
         let config = load(None, environment(&[]), &flags).unwrap();
         assert_eq!(config.public_url.as_deref(), Some("https://shop.example"));

@@ -2,6 +2,8 @@
 
 use lockgate_shared::{clock::Timestamp, sale::SaleDefinition};
 
+/// The demo sale's id.
+pub const ID: &str = "demo";
 /// Seconds from the start until admission opens; the doors are open at once.
 const OPENS_AFTER_SECONDS: u64 = 20;
 /// Seconds until the demo is over.
@@ -28,6 +30,7 @@ mod tests {
     fn the_demo_is_a_valid_sale_that_opens_within_a_minute() {
         let now = Timestamp::from_seconds(1_800_000_000);
         let sale = sale(now).unwrap();
+        assert_eq!(sale.id.as_str(), ID);
         assert!(sale.doors_open_at < now && sale.opens_at.since(now).as_secs() < 60);
     }
 }

@@ -23,6 +23,7 @@ mod exit;
 mod keys;
 mod networks;
 mod operations;
+mod payments;
 mod print;
 mod sale;
 mod sale_files;

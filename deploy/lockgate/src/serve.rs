@@ -29,7 +29,7 @@ use crate::{
     exit::Failure,
     keys, networks, operations,
     operations::Check,
-    print, sale_files,
+    payments, print, sale_files,
     stores::{self, Stores},
     telemetry,
 };
@@ -103,6 +103,10 @@ pub fn run(roles: Roles, options: &Options) -> Result<(), Failure> {
 
 /// A role that runs alone shares its stores with others, which a SQLite file cannot be.
 fn check_roles(roles: Roles, config: &Config) -> Result<(), Failure> {
+    if roles == Roles::SIMULATED_GATEWAY && config.stripe().is_some() {
+        let what = "gateway.kind: is stripe, next to which no simulated gateway runs; remove it here, or do not start this role";
+        return Err(Failure::usage(what));
+    }
     if roles == Roles::ALL || roles == Roles::SIMULATED_GATEWAY {
         return Ok(());
     }
@@ -119,8 +123,10 @@ fn check_roles(roles: Roles, config: &Config) -> Result<(), Failure> {
     if !roles.stock_gate && config.gate_url.is_none() {
         missing.push("gate.url: is missing; name the stock gate's address");
     }
-    if roles.checkout && config.gateway_url.is_none() {
-        missing.push("gateway.url: is missing; name the simulated gateway's address");
+    if roles.checkout && config.gateway_url.is_none() && config.stripe().is_none() {
+        missing.push(
+            "gateway.url: is missing; name the simulated gateway's address, or set gateway.kind to stripe",
+        );
     }
     if missing.is_empty() { Ok(()) } else { Err(Failure::usage(missing.join("\n"))) }
 }
@@ -147,7 +153,8 @@ async fn serve(
     let stores = stores::open(&config, &clock, roles.checkout).await?;
     let catalog = Arc::new(Catalog::new(Arc::clone(&stores.catalog), Arc::clone(&clock)));
     catalog.refresh().await.map_err(Failure::running)?;
-    let may_show = options.config.is_none() && roles == Roles::ALL;
+    let shows_demo = options.config.is_none() && roles == Roles::ALL;
+    let may_show = shows_demo && !config.takes_real_money();
     let is_shared = config.store_url.is_some();
     sale_files::apply(
         &catalog,
@@ -157,6 +164,9 @@ async fn serve(
         is_shared,
     )
     .await?;
+    if roles.checkout {
+        payments::refuse_play(&config, &catalog, shows_demo)?;
+    }
     let parts = Parts {
         public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{listen}")),
         process_id: format!("{}-{:08x}", std::process::id(), rand::random::<u32>()),
@@ -317,6 +327,9 @@ fn gateway_client(
     services: &mut Services,
     stopped: &watch::Receiver<bool>,
 ) -> Result<Arc<dyn Gateway>, Failure> {
+    if let Some(gateway) = payments::gateway(&parts.config)? {
+        return Ok(gateway);
+    }
     let (ring, clock) = (Arc::clone(&parts.ring), Arc::clone(&parts.clock));
     if !parts.roles.simulated_gateway {
         let url = parts.config.gateway_url.as_deref().unwrap_or_default();

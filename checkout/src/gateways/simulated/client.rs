@@ -19,7 +19,7 @@ use crate::{
         CancelOutcome, Gateway, GatewayError, Notification, PaymentOrder, PaymentStatus, WebhookError,
         webhook,
     },
-    payment::{Money, Notice, Outcome, PaymentId},
+    payment::{Money, Notice, Outcome},
 };
 
 /// Longest one call may take. Longer than any latency that can be set, shorter than a request to checkout may last.
@@ -76,9 +76,10 @@ impl Simulated {
     fn status(&self, answer: &Answer) -> PaymentStatus {
         match (answer.outcome(), answer.state) {
             (Some(outcome), _) => PaymentStatus::Ended(outcome),
-            (None, Stage::Open) => {
-                PaymentStatus::Open { redirect_url: format!("{}/{}", self.pages_url, answer.payment) }
-            }
+            (None, Stage::Open) => PaymentStatus::Open {
+                redirect_url: format!("{}/{}", self.pages_url, answer.payment),
+                reference: None,
+            },
             (None, _) => PaymentStatus::Unknown,
         }
     }
@@ -99,8 +100,8 @@ impl Gateway for Simulated {
         Ok(self.status(&answer))
     }
 
-    async fn cancel(&self, payment: PaymentId) -> Result<CancelOutcome, GatewayError> {
-        let path = format!("{API}/{payment}/cancel");
+    async fn cancel(&self, order: &PaymentOrder) -> Result<CancelOutcome, GatewayError> {
+        let path = format!("{API}/{}/cancel", order.payment);
         let answer = self.call::<()>("cancel", Method::POST, &path, None).await?;
         match answer.outcome() {
             Some(Outcome::Paid(money)) => Ok(CancelOutcome::Paid(money)),
@@ -112,14 +113,14 @@ impl Gateway for Simulated {
         }
     }
 
-    async fn state(&self, payment: PaymentId) -> Result<PaymentStatus, GatewayError> {
-        let path = format!("{API}/{payment}");
+    async fn state(&self, order: &PaymentOrder) -> Result<PaymentStatus, GatewayError> {
+        let path = format!("{API}/{}", order.payment);
         let answer = self.call::<()>("state", Method::GET, &path, None).await?;
         Ok(self.status(&answer))
     }
 
-    async fn refund(&self, payment: PaymentId, _money: &Money) -> Result<(), GatewayError> {
-        let path = format!("{API}/{payment}/refund");
+    async fn refund(&self, order: &PaymentOrder, _money: &Money) -> Result<(), GatewayError> {
+        let path = format!("{API}/{}/refund", order.payment);
         let answer = self.call::<()>("refund", Method::POST, &path, None).await?;
         if answer.state == Stage::Refunded {
             return Ok(());

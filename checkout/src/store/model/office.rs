@@ -11,8 +11,7 @@ use super::{ModelStore, State};
 use crate::{
     order::{Anomaly, OrderRecord},
     store::office::{
-        Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange,
-        Search, is_in_feed,
+        Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, Search, is_in_feed,
     },
 };
 

@@ -7,6 +7,7 @@ use lockgate_shared::{
     clock::Timestamp,
     ids::{ClaimId, ItemId, SaleId},
 };
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::{
@@ -247,15 +248,32 @@ async fn write_payments(tx: &Transaction<'_>, rows: &[PaymentRow]) -> Result<()>
     let amounts: Vec<Option<i64>> = rows.iter().map(|row| row.paid_amount).collect();
     let currencies: Vec<Option<&str>> = rows.iter().map(|row| row.paid_currency.as_deref()).collect();
     let created: Vec<i64> = rows.iter().map(|row| row.created_at).collect();
+    let references: Vec<Option<&str>> = rows.iter().map(|row| row.reference.as_deref()).collect();
+    let descriptions: Vec<Option<&str>> = rows.iter().map(|row| row.description.as_deref()).collect();
+    let return_urls: Vec<Option<&str>> = rows.iter().map(|row| row.return_url.as_deref()).collect();
     let statement = tx
         .prepare_cached(
-            "INSERT INTO payments SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[],
-                 $6::bigint[], $7::text[], $8::bigint[])
+            "INSERT INTO payments (id, order_id, position, state, redirect_url, paid_amount, paid_currency,
+                 created_at, reference, description, return_url)
+             SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::bigint[],
+                 $7::text[], $8::bigint[], $9::text[], $10::text[], $11::text[])
              ON CONFLICT (id) DO UPDATE SET state = excluded.state, redirect_url = excluded.redirect_url,
-                 paid_amount = excluded.paid_amount, paid_currency = excluded.paid_currency",
+                 reference = excluded.reference, paid_amount = excluded.paid_amount, paid_currency = excluded.paid_currency",
         )
         .await?;
-    tx.execute(&statement, &[&ids, &orders, &positions, &states, &urls, &amounts, &currencies, &created])
-        .await?;
+    let columns: [&(dyn ToSql + Sync); 11] = [
+        &ids,
+        &orders,
+        &positions,
+        &states,
+        &urls,
+        &amounts,
+        &currencies,
+        &created,
+        &references,
+        &descriptions,
+        &return_urls,
+    ];
+    tx.execute(&statement, &columns).await?;
     Ok(())
 }

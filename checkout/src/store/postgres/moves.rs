@@ -50,6 +50,9 @@ fn payment_row(row: &Row) -> Result<PaymentRow> {
         paid_amount: row.try_get(5)?,
         paid_currency: row.try_get(6)?,
         created_at: row.try_get(7)?,
+        reference: row.try_get(8)?,
+        description: row.try_get(9)?,
+        return_url: row.try_get(10)?,
     })
 }
 
@@ -75,8 +78,8 @@ pub(super) async fn load(
     }
     let statement = tx
         .prepare_cached(
-            "SELECT id, order_id, position, state, redirect_url, paid_amount, paid_currency, created_at
-             FROM payments WHERE order_id = ANY($1) ORDER BY order_id, position",
+            "SELECT id, order_id, position, state, redirect_url, paid_amount, paid_currency, created_at,
+                 reference, description, return_url FROM payments WHERE order_id = ANY($1) ORDER BY order_id, position",
         )
         .await?;
     let mut payments: HashMap<Uuid, Vec<_>> = HashMap::new();
@@ -192,8 +195,11 @@ async fn write_order(tx: &Transaction<'_>, order: &OrderRecord, now: Timestamp) 
 async fn write_payment(tx: &Transaction<'_>, row: &PaymentRow) -> Result<()> {
     let statement = tx
         .prepare_cached(
-            "INSERT INTO payments VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            "INSERT INTO payments (id, order_id, position, state, redirect_url, paid_amount, paid_currency,
+                 created_at, reference, description, return_url)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
              ON CONFLICT (id) DO UPDATE SET state = excluded.state, redirect_url = excluded.redirect_url,
+                 reference = excluded.reference,
                  paid_amount = excluded.paid_amount, paid_currency = excluded.paid_currency",
         )
         .await?;
@@ -208,6 +214,9 @@ async fn write_payment(tx: &Transaction<'_>, row: &PaymentRow) -> Result<()> {
             &row.paid_amount,
             &row.paid_currency,
             &row.created_at,
+            &row.reference,
+            &row.description,
+            &row.return_url,
         ],
     )
     .await?;

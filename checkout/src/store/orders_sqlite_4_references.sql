@@ -1,0 +1,5 @@
+-- What an attempt was opened with, so that its gateway is asked again in the same words, and the gateway's own name for
+-- it. Attempts older than this step have neither.
+ALTER TABLE payments ADD COLUMN reference TEXT;
+ALTER TABLE payments ADD COLUMN description TEXT;
+ALTER TABLE payments ADD COLUMN return_url TEXT;
