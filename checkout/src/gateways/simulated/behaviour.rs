@@ -25,6 +25,10 @@ pub struct Behaviour {
     pub webhook_delay_ms: u64,
     /// Whether the buyer's return to the shop is lost.
     pub drop_callback: bool,
+    /// Whether a payment that was made unpayable can be paid all the same, as money that was on its way arrives late.
+    pub late_success: bool,
+    /// Whether every answer to a refund is lost, after the money went back.
+    pub lose_refund_answers: bool,
 }
 
 fn number_or_flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {

@@ -16,9 +16,10 @@ use crate::{
     payment::{Money, PaymentId},
 };
 
-const TABLES: &[Migration] = &[Migration {
-    version: 1,
-    sql: "
+const TABLES: &[Migration] = &[
+    Migration {
+        version: 1,
+        sql: "
         CREATE TABLE payments (
             id TEXT PRIMARY KEY, order_id TEXT, amount INTEGER, currency TEXT, description TEXT, return_url TEXT,
             state TEXT NOT NULL
@@ -29,7 +30,10 @@ const TABLES: &[Migration] = &[Migration {
         ) STRICT;
         CREATE INDEX webhooks_due ON webhooks (next_try_at);
     ",
-}];
+    },
+    // How often the money of a payment was asked back: what went back went back once all the same.
+    Migration { version: 2, sql: "ALTER TABLE payments ADD COLUMN refund_calls INTEGER NOT NULL DEFAULT 0;" },
+];
 
 /// Webhooks sent in one round.
 const ROUND_MAX: i64 = 64;
@@ -92,7 +96,8 @@ impl Ledger {
         self.db
             .write("gateway start", move |db| {
                 db.prepare_cached(
-                    "INSERT INTO payments VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open') ON CONFLICT DO NOTHING",
+                    "INSERT INTO payments (id, order_id, amount, currency, description, return_url, state)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open') ON CONFLICT DO NOTHING",
                 )?
                 .execute(params![
                     order.payment.to_string(),
@@ -125,27 +130,61 @@ impl Ledger {
     pub(crate) async fn refund(&self, payment: PaymentId) -> Result<Option<Entry>, StoreError> {
         self.db
             .write("gateway refund", move |db| {
-                db.prepare_cached("UPDATE payments SET state = 'refunded' WHERE id = ?1 AND state = 'paid'")?
-                    .execute([payment.to_string()])?;
+                db.prepare_cached(
+                    "UPDATE payments SET state = 'refunded', refund_calls = refund_calls + 1
+                     WHERE id = ?1 AND state IN ('paid', 'refunded')",
+                )?
+                .execute([payment.to_string()])?;
                 entry(db, payment)
             })
             .await
     }
 
-    /// The buyer finishes an open payment; its webhook is written down in the same step. Answers the payment and
-    /// whether this call finished it.
+    /// Takes the price of an order before the shop asked for it; its webhook is written down in the same step.
+    pub(crate) async fn take_ahead(
+        &self,
+        payment: PaymentId,
+        order: ClaimId,
+        price: Money,
+        webhook: WebhookPlan,
+    ) -> Result<Entry, StoreError> {
+        self.db
+            .write("gateway take ahead", move |db| {
+                db.prepare_cached(
+                    "INSERT INTO payments (id, order_id, amount, currency, description, return_url, state)
+                     VALUES (?1, ?2, ?3, ?4, 'Paid ahead', '', 'paid')",
+                )?
+                .execute(params![
+                    payment.to_string(),
+                    order.to_string(),
+                    price.amount,
+                    price.currency
+                ])?;
+                let entry = entry_or_fail(db, payment)?;
+                write_webhook(db, &entry, &webhook)?;
+                Ok(entry)
+            })
+            .await
+    }
+
+    /// The buyer finishes an open payment (or pays one that was made unpayable, where `is_late_success`); its webhook is
+    /// written down in the same step. Answers the payment and whether this call finished it.
     pub(crate) async fn finish(
         &self,
         payment: PaymentId,
         is_paid: bool,
+        is_late_success: bool,
         webhook: WebhookPlan,
     ) -> Result<Option<(Entry, bool)>, StoreError> {
         self.db
             .write("gateway finish", move |db| {
                 let stage = if is_paid { Stage::Paid } else { Stage::Failed };
                 let finished = db
-                    .prepare_cached("UPDATE payments SET state = ?2 WHERE id = ?1 AND state = 'open'")?
-                    .execute([payment.to_string(), stage.as_str().to_owned()])?
+                    .prepare_cached(
+                        "UPDATE payments SET state = ?2 WHERE id = ?1
+                         AND (state = 'open' OR (?3 AND state = 'cancelled' AND order_id IS NOT NULL))",
+                    )?
+                    .execute(params![payment.to_string(), stage.as_str(), is_paid && is_late_success])?
                     == 1;
                 let Some(entry) = entry(db, payment)? else {
                     return Ok(None);
