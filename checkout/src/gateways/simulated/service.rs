@@ -16,6 +16,7 @@ use lockgate_shared::{
     credentials,
     ids::ClaimId,
     keys::KeyRing,
+    limits::PRICE_MAX,
     operator::{OperatorKeys, Role},
     problem::Problem,
     request::{parse_json, read_body, read_bytes},
@@ -265,6 +266,11 @@ async fn pay_ahead(
 ) -> Result<Json<Answer>, Problem> {
     service.parts.operator_keys.authorize(&headers, Role::Operator)?;
     let (ahead, _) = read_body::<Ahead>(request).await?;
+    let Money { amount, currency } = &ahead.price;
+    if !(1..=PRICE_MAX).contains(amount) || currency.len() != 3 {
+        let detail = "price must be an amount of minor units above 0, and a currency such as EUR.";
+        return Err(Problem::malformed(detail));
+    }
     let payment = PaymentId::from_random(rand::rng().random());
     let entry = service.ledger.take_ahead(payment, ahead.order, ahead.price, service.plan()).await?;
     service.due.notify_one();
