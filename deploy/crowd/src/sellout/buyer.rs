@@ -20,8 +20,8 @@ use crate::{
 
 /// How long somebody waits after silence, or where nothing is told, in milliseconds.
 const PAUSE_MS: u64 = 1_000;
-/// Longest somebody follows the public status without asking for their own.
-const FOLLOW_SECONDS: u64 = 30;
+/// Longest somebody follows the public status without asking for their own, as a page would not ask at all.
+const FOLLOW_SECONDS: u64 = 300;
 
 /// A buyer.
 pub(crate) struct Buyer<'a> {
