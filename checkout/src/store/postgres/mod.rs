@@ -23,6 +23,7 @@ use self::moves::{Lock, load, owner_of, save};
 use super::{
     AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed,
     Store, UNSETTLED_MAX,
+    fault::over_rows,
     rows::{NoticeRow, RowError},
 };
 use crate::{
@@ -68,7 +69,7 @@ impl PostgresStore {
         let mut client = self.pool.get().await.map_err(|error| untouched(error.into()))?;
         let work = async {
             let tx = client.transaction().await.map_err(|error| untouched(error.into()))?;
-            let answer = op(&tx).await.map_err(untouched)?;
+            let answer = op(&tx).await.map_err(|error| untouched(over_rows(error)))?;
             tx.commit().await.map_err(|error| StoreError::unknown(verb, error))?;
             Ok(answer)
         };
@@ -196,9 +197,9 @@ async fn place(
     dead: &[DeadLetter],
     (now, wants): When,
 ) -> Result<Placed> {
-    letters::write(tx, sale, dead).await?;
+    let buried = letters::write(tx, sale, dead).await?;
     if batch.is_empty() {
-        return Ok(Placed::default());
+        return Ok(Placed { buried, ..Placed::default() });
     }
     let mut ids: Vec<Uuid> = batch.iter().map(|intake| intake.placement().order.uuid()).collect();
     ids.sort_unstable();
@@ -210,7 +211,7 @@ async fn place(
     batch::write_changes(tx, &before, &after, now).await?;
     outbox::write(tx, &after.drafts, now).await?;
     anomalies::write(tx, &placed.anomalies, now).await?;
-    Ok(placed)
+    Ok(Placed { buried, ..placed })
 }
 
 /// Takes the claims' turns. There is no row to lock before an order is there, and both another batch with the same
