@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use http::StatusCode;
 use lockgate_checkout::{
     order::{OrderEvent, OrderState},
-    payment::{Notice, Outcome, PaymentId},
+    payment::{Notice, Outcome, PaymentId, Terms},
     rebuilder,
     reconciler::{Reconciler, Round},
     settler::settle,
@@ -155,7 +155,7 @@ fn paid(order: ClaimId) -> [OrderEvent; 2] {
     let payment = attempt(order);
     let money = lockgate_checkout::payment::Money { amount: 49_900, currency: "EUR".into() };
     let notice = Notice { payment, order: None, outcome: Outcome::Paid(money) };
-    [OrderEvent::Pay { payment }, OrderEvent::Notified(notice)]
+    [OrderEvent::Pay { payment, terms: Terms::default() }, OrderEvent::Notified(notice)]
 }
 
 fn attempt(order: ClaimId) -> PaymentId {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     order::{Intake, OrderEvent, decide, dispute, place, tests::claim},
-    payment::{Notice, Outcome, PaymentId},
+    payment::{Notice, Outcome, PaymentId, Terms},
 };
 
 fn now() -> Timestamp {
@@ -50,8 +50,13 @@ fn names(drafts: &[Draft]) -> Vec<(&'static str, &'static str)> {
 
 #[test]
 fn m2_a_payment_that_is_told_again_and_again_brings_one_mail_and_one_webhook() {
-    let events =
-        [OrderEvent::Pay { payment: payment(1) }, paid(1), paid(1), news(1, Outcome::Failed), paid(1)];
+    let events = [
+        OrderEvent::Pay { payment: payment(1), terms: Terms::default() },
+        paid(1),
+        paid(1),
+        news(1, Outcome::Failed),
+        paid(1),
+    ];
     let (_, drafts) = told(order(true), &events, Wants::ALL);
     assert_eq!(names(&drafts), [("mail", "order.paid"), ("webhook", "order.paid")]);
     assert_eq!(drafts[0].content.state, "paid");
@@ -65,7 +70,11 @@ fn an_end_nobody_can_be_told_of_and_nobody_began_to_pay_for_is_nobody_s() {
     assert_eq!(names(&drafts), []);
     let (_, drafts) = told(order(true), &[OrderEvent::Expire], Wants::ALL);
     assert_eq!(names(&drafts), [("mail", "order.expired"), ("webhook", "order.expired")]);
-    let begun = [OrderEvent::Pay { payment: payment(1) }, OrderEvent::Expire, news(1, Outcome::Unpayable)];
+    let begun = [
+        OrderEvent::Pay { payment: payment(1), terms: Terms::default() },
+        OrderEvent::Expire,
+        news(1, Outcome::Unpayable),
+    ];
     let (_, drafts) = told(order(false), &begun, Wants::ALL);
     assert_eq!(names(&drafts), [("webhook", "order.expired")]);
     let tombstone = place(None, &Intake::Expiring(claim())).unwrap();
@@ -148,7 +157,7 @@ fn any_event() -> impl Strategy<Value = OrderEvent> {
         1 => Just(Outcome::Unpayable),
     ];
     prop_oneof![
-        2 => (1_u8..4).prop_map(|n| OrderEvent::Pay { payment: payment(n) }),
+        2 => (1_u8..4).prop_map(|n| OrderEvent::Pay { payment: payment(n), terms: Terms::default() }),
         4 => (1_u8..4, outcome).prop_map(|(n, outcome)| news(n, outcome)),
         1 => Just(OrderEvent::Expire),
         1 => Just(OrderEvent::Cancel),

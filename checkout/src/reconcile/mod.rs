@@ -205,7 +205,7 @@ fn counted(order: &OrderRecord) -> i64 {
         GateSide::Held | GateSide::CommitDue | GateSide::Committed | GateSide::ReleaseDue => {
             count(&order.units)
         }
-        GateSide::Released | GateSide::Disputed => 0,
+        GateSide::Released | GateSide::ReclaimDue | GateSide::Disputed => 0,
     }
 }
 
@@ -243,7 +243,9 @@ fn kind_of(order: &OrderRecord, hold: Option<&HoldView>) -> Option<Kind> {
         (GateSide::Held, Some(Released)) => Some(Kind::HoldGone),
         (GateSide::Held, Some(Committed)) => Some(Kind::SoldUnpaid),
         (GateSide::CommitDue | GateSide::Committed, Some(Released)) => Some(Kind::BuyerWithoutUnits),
-        (GateSide::CommitDue, Some(_)) => Some(Kind::CommitLate),
+        (GateSide::CommitDue, Some(_)) | (GateSide::ReclaimDue, Some(Held | Expiring | Committed)) => {
+            Some(Kind::CommitLate)
+        }
         (GateSide::Committed, Some(Held | Expiring)) => Some(Kind::CommitLost),
         (GateSide::ReleaseDue, Some(Held | Expiring | Released) | None) => Some(Kind::ReleaseLate),
         (GateSide::Released, Some(Held | Expiring)) => Some(Kind::ReleaseLost),
@@ -253,7 +255,7 @@ fn kind_of(order: &OrderRecord, hold: Option<&HoldView>) -> Option<Kind> {
         (GateSide::Disputed, Some(Held | Expiring)) => Some(Kind::DisputedHold),
         (GateSide::Held, Some(Held | Expiring))
         | (GateSide::Committed, Some(Committed))
-        | (GateSide::Released | GateSide::Disputed, Some(Released) | None) => None,
+        | (GateSide::Released | GateSide::ReclaimDue | GateSide::Disputed, Some(Released) | None) => None,
     };
     let is_other = |hold: &HoldView| {
         hold.units != order.units || hold.item != order.item || hold.account != order.account

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     order::{self, Intake, OrderEvent, Placement},
-    payment::{Money, Notice, Outcome},
+    payment::{Money, Notice, Outcome, Terms},
     store::ItemBooks,
 };
 
@@ -34,6 +34,7 @@ fn placed(units: &[u32]) -> OrderRecord {
         units: units.to_vec(),
         price: price(),
         email: None,
+        language: None,
         claimed_at: now(),
         hold_expires_at: now().plus_seconds(600),
     };
@@ -46,7 +47,7 @@ fn after(order: &OrderRecord, events: &[OrderEvent]) -> OrderRecord {
 
 fn paid() -> Vec<OrderEvent> {
     let notice = Notice { payment: payment(), order: None, outcome: Outcome::Paid(price()) };
-    vec![OrderEvent::Pay { payment: payment() }, OrderEvent::Notified(notice)]
+    vec![OrderEvent::Pay { payment: payment(), terms: Terms::default() }, OrderEvent::Notified(notice)]
 }
 
 fn hold(order: &OrderRecord, state: HoldState) -> HoldView {
@@ -159,7 +160,7 @@ fn what_is_under_way_never_stands_and_what_stays_does() {
 fn events() -> impl Strategy<Value = OrderEvent> {
     let notice = |outcome| OrderEvent::Notified(Notice { payment: payment(), order: None, outcome });
     prop_oneof![
-        Just(OrderEvent::Pay { payment: payment() }),
+        Just(OrderEvent::Pay { payment: payment(), terms: Terms::default() }),
         Just(notice(Outcome::Paid(price()))),
         Just(notice(Outcome::Unpayable)),
         Just(notice(Outcome::Failed)),

@@ -181,9 +181,10 @@ impl Hand<'_> {
             if asked >= ASKS_MAX || watched.asked.contains_key(&payment) {
                 continue;
             }
+            let Some(order) = self.app.store.order(claim).await? else { continue };
             asked += 1;
             watched.asked.insert(payment, self.now);
-            match self.app.gateway.state(payment).await {
+            match self.app.gateway.state(&self.app.asked(&order, payment)).await {
                 Ok(PaymentStatus::Ended(outcome)) => {
                     done += usize::from(self.hear(claim, payment, outcome).await?);
                 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     office::csv::tests::read,
     order::{self, GateSide, Intake, OrderEvent, OrderRecord, Placement},
-    payment::{Money, Notice, Outcome},
+    payment::{Money, Notice, Outcome, Terms},
     reconcile::{ItemDifference, Reconciled},
 };
 
@@ -52,6 +52,7 @@ fn order(n: u16, item: &str, money: Money, events: &[OrderEvent]) -> OrderRecord
         units: vec![u32::from(n) + 1],
         price: money,
         email: None,
+        language: None,
         claimed_at: Timestamp::from_seconds(NOW),
         hold_expires_at: Timestamp::from_seconds(NOW + 600),
     };
@@ -70,7 +71,7 @@ fn attempt(n: u8) -> crate::payment::PaymentId {
 
 fn paid(n: u8, money: Money) -> [OrderEvent; 2] {
     let notice = Notice { payment: attempt(n), order: None, outcome: Outcome::Paid(money) };
-    [OrderEvent::Pay { payment: attempt(n) }, OrderEvent::Notified(notice)]
+    [OrderEvent::Pay { payment: attempt(n), terms: Terms::default() }, OrderEvent::Notified(notice)]
 }
 
 /// The gate and the database as the orders say they are.

@@ -14,7 +14,7 @@ use super::{
     postgres::{ORDERS_POSTGRES, PostgresStore},
     *,
 };
-use crate::payment::{Money, Outcome};
+use crate::payment::{Money, Outcome, Terms};
 
 async fn claimed(store: &dyn Store, n: u8, units: &[u32]) {
     store.place(&sale(), &[Intake::Claimed(claim(n, units))], &[], now()).await.unwrap();
@@ -26,7 +26,7 @@ async fn decide(store: &dyn Store, n: u8, event: OrderEvent) {
 
 /// Order `n` is paid by the attempt of the same number.
 async fn paid(store: &dyn Store, n: u8) {
-    decide(store, n, OrderEvent::Pay { payment: payment_id(n) }).await;
+    decide(store, n, OrderEvent::Pay { payment: payment_id(n), terms: Terms::default() }).await;
     decide(store, n, OrderEvent::Notified(notice(n, None, Outcome::Paid(price())))).await;
 }
 
@@ -118,7 +118,7 @@ async fn orders_are_found_by_what_is_asked_for(store: &dyn Store) {
 
 async fn anomalies_are_listed_by_sale(store: &dyn Store) {
     claimed(store, 1, &[4]).await;
-    decide(store, 1, OrderEvent::Pay { payment: payment_id(1) }).await;
+    decide(store, 1, OrderEvent::Pay { payment: payment_id(1), terms: Terms::default() }).await;
     let wrong = Outcome::Paid(Money { amount: 1, currency: "EUR".into() });
     decide(store, 1, OrderEvent::Notified(notice(1, None, wrong))).await;
     let found = store.anomalies(&sale(), None).await.unwrap();

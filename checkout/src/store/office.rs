@@ -9,15 +9,13 @@ use lockgate_shared::{
     store::StoreError,
 };
 
-use crate::{
-    order::{Anomaly, OrderRecord, OrderState},
-    payment::PaymentId,
-};
+use crate::order::{Anomaly, OrderRecord, OrderState};
 
 /// Most changes one call of [`Office::changes`] answers.
 pub const CHANGES_PAGE_MAX: usize = 1_000;
 /// Most orders one call of [`Office::find`] answers.
 pub const FOUND_PAGE_MAX: usize = 1_000;
+
 /// Whether an order that comes into this state stands in the feed.
 #[must_use]
 pub fn is_in_feed(state: OrderState) -> bool {

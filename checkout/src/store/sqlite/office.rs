@@ -13,7 +13,6 @@ use uuid::Uuid;
 use super::{ORDER_COLUMNS, Result, SqliteStore, load, order_row, unreadable, uuid_at, with_payments};
 use crate::{
     order::{Anomaly, OrderRecord, OrderState},
-    payment::PaymentId,
     store::office::{
         CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, Search,
     },
