@@ -223,6 +223,8 @@ async fn m11_scenario(shop: &Shop, mend: impl AsyncFnOnce()) {
     };
     shop.post(&format!("{LETTERS}/retry"), VIEWER_KEY).await.is(403, "role_too_low");
     assert_eq!(retry().await.json(), json!({"taken_in": 0, "left": 1}));
+    let more = Ask::post(&format!("{LETTERS}/retry")).bearer(OPERATOR_KEY).json(r#"{"x":1}"#);
+    shop.send(more.build()).await.is(400, "malformed");
     mend().await;
     assert_eq!(retry().await.json(), json!({"taken_in": 1, "left": 0}));
     assert_eq!(retry().await.json(), json!({"taken_in": 0, "left": 0}));
