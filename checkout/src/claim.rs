@@ -62,8 +62,7 @@ pub fn check_email(text: &str) -> Result<Option<String>, String> {
         .rsplit_once('@')
         .is_some_and(|(local, host)| !local.is_empty() && !host.is_empty() && !local.contains('@'));
     // White space, control characters and separators could smuggle a second recipient or header into a mail.
-    let unsafe_char =
-        |c: char| c.is_whitespace() || is_unseen(c) || matches!(c, ',' | ';' | '<' | '>' | '"');
+    let unsafe_char = |c: char| c.is_whitespace() || is_unseen(c) || matches!(c, ',' | ';' | '<' | '>' | '"');
     if !plausible || text.chars().any(unsafe_char) {
         return Err("is not an address such as name@example.org".to_owned());
     }

@@ -134,7 +134,10 @@ impl Settler {
         let needs_gateway =
             order.steps().iter().any(|step| matches!(step, Step::CancelPayment(_) | Step::Refund { .. }));
         let room = if needs_gateway { AT_ONCE } else { 2 * AT_ONCE };
-        if !self.pauses.is_due(order.id, Instant::now()) || self.under_way.len() >= room || !self.under_way.insert(order.id) {
+        if !self.pauses.is_due(order.id, Instant::now())
+            || self.under_way.len() >= room
+            || !self.under_way.insert(order.id)
+        {
             return;
         }
         let app = Arc::clone(&self.app);
@@ -278,7 +281,8 @@ mod tests {
 
     #[test]
     fn a_pause_grows_with_each_failure_and_is_forgotten_when_another_settled_the_order() {
-        let (mut pauses, order, start) = (Pauses::default(), ClaimId::from(uuid::Uuid::nil()), Instant::now());
+        let (mut pauses, order, start) =
+            (Pauses::default(), ClaimId::from(uuid::Uuid::nil()), Instant::now());
         pauses.note(order, &Came::Nowhere, start);
         pauses.note(order, &Came::Nowhere, start);
         assert!(!pauses.is_due(order, start + PAUSE_MIN) && pauses.is_due(order, start + 2 * PAUSE_MIN));

@@ -87,10 +87,8 @@ async fn a_gate_that_is_away_is_told_once_in_a_while_not_once_for_each_order_and
         assert_eq!(cancelling.status, StatusCode::ACCEPTED, "{}", cancelling.text);
     }
     let said = || (heard.warnings.load(Ordering::SeqCst), heard.details.load(Ordering::SeqCst));
-    eventually("each was tried several times", 20, async || {
-        said().0 + said().1 >= 3 * u64::from(ORDERS)
-    })
-    .await;
+    eventually("each was tried several times", 20, async || said().0 + said().1 >= 3 * u64::from(ORDERS))
+        .await;
     let most = 1 + started.elapsed().as_secs() / 10;
     assert!((1..=most).contains(&said().0), "{:?} in {:?}", said(), started.elapsed());
     is_cut.store(false, Ordering::SeqCst);

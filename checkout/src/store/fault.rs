@@ -9,13 +9,14 @@ use super::rows::RowError;
 
 /// What is stored, or was to be stored, cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Unreadable(#[source] RowError);
+#[error(transparent)]
+pub(super) struct Unreadable(RowError);
 
 /// Marks an error that arose over rows, not in a driver.
 pub(super) fn over_rows(error: RowError) -> RowError {
-    let is_drivers =
-        error.is::<tokio_postgres::Error>() || error.is::<deadpool_postgres::PoolError>() || error.is::<Unreadable>();
+    let is_drivers = error.is::<tokio_postgres::Error>()
+        || error.is::<deadpool_postgres::PoolError>()
+        || error.is::<Unreadable>();
     if is_drivers { error } else { Box::new(Unreadable(error)) }
 }
 

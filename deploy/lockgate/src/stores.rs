@@ -72,7 +72,10 @@ pub async fn open(config: &Config, clock: &Arc<dyn Clock>, with_orders: bool) ->
             match store.prepare().await {
                 Ok(()) => {}
                 Err(error) if postgres::is_away(&error) => {
-                    tracing::warn!("{}; it is tried again every second, and claims are served meanwhile", unfit(&error));
+                    tracing::warn!(
+                        "{}; it is tried again every second, and claims are served meanwhile",
+                        unfit(&error)
+                    );
                     unprepared = Some(Arc::clone(&store));
                 }
                 Err(error) => return Err(unfit(&error)),

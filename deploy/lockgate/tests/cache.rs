@@ -223,7 +223,8 @@ async fn a_cookie_or_a_refused_ticket_changes_nothing_for_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_documented_proxy_sends_each_address_to_the_role_that_serves_it() {
-    let (folder, mut changes, mut roles) = (Folder::new(), vec![("127.0.0.1:8080", "LISTEN".to_owned())], JoinSet::new());
+    let (folder, mut changes, mut roles) =
+        (Folder::new(), vec![("127.0.0.1:8080", "LISTEN".to_owned())], JoinSet::new());
     for (name, documented) in
         [("line", "127.0.0.1:8084"), ("checkout", "127.0.0.1:8083"), ("gateway", "127.0.0.1:8082")]
     {

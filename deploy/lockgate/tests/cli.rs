@@ -170,7 +170,10 @@ async fn a_command_to_the_wrong_role_hears_which_to_ask() {
     for arguments in [&["books", "one"][..], &["stock", "one", "phone", "+1"], &["outbox"]] {
         for role in [&line, &gate] {
             let said = said(sale(role, arguments), 1);
-            assert!(said.contains("404") && said.contains("Ask") && said.contains("a checkout for"), "{said}");
+            assert!(
+                said.contains("404") && said.contains("Ask") && said.contains("a checkout for"),
+                "{said}"
+            );
         }
     }
     let file = folder.write("one.toml", &sale_file("one", "open", 5, 2, 600));

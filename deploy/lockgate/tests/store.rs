@@ -93,11 +93,15 @@ async fn m14_claims_are_served_by_a_process_that_started_without_its_database() 
         client().get(lockgate.url("/readyz")).send().await.unwrap().status().is_success()
     })
     .await;
-    eventually("the claim is an order", 15, async || shopper.order(&won).await["state"] == "awaiting_payment").await;
+    eventually("the claim is an order", 15, async || {
+        shopper.order(&won).await["state"] == "awaiting_payment"
+    })
+    .await;
     let log = lockgate.log.lock().unwrap().clone();
     assert!(log.contains("orders.url: ") && log.contains("claims are served meanwhile"), "{log}");
     assert!(lockgate.terminate().await.success());
-    let (output, said) = run_with(&["serve"], &[("LOCKGATE_ORDERS__URL", postgres.url().replace("/postgres", "/nowhere"))]);
+    let (output, said) =
+        run_with(&["serve"], &[("LOCKGATE_ORDERS__URL", postgres.url().replace("/postgres", "/nowhere"))]);
     assert_eq!(output.status.code(), Some(1), "what does not pass by itself ends the start: {said}");
     assert!(said.contains("orders.url: ") && said.contains("nowhere"), "{said}");
 }

@@ -15,7 +15,8 @@ pub(super) async fn write(
     if letters.is_empty() {
         return Ok(Vec::new());
     }
-    let statement = tx.prepare_cached("SELECT event FROM dead_letters WHERE sale = $1 AND event = ANY($2)").await?;
+    let statement =
+        tx.prepare_cached("SELECT event FROM dead_letters WHERE sale = $1 AND event = ANY($2)").await?;
     // PostgreSQL keeps no text with a zero character.
     let plain = |text: &str| text.replace('\0', "\u{fffd}");
     let events: Vec<String> = letters.iter().map(|letter| plain(&letter.event)).collect();

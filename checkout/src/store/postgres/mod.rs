@@ -88,7 +88,10 @@ impl PostgresStore {
         metrics::counter!("lockgate_store_calls_total", "store" => "postgres", "verb" => verb).increment(1);
         let untouched = |error: RowError| StoreError::untouched(verb, error);
         if !self.has_tables.load(Ordering::Acquire) {
-            return Err(StoreError::untouched(verb, "the database has not answered since this process started"));
+            return Err(StoreError::untouched(
+                verb,
+                "the database has not answered since this process started",
+            ));
         }
         let mut client = self.pool.get().await.map_err(|error| untouched(error.into()))?;
         let work = async {
