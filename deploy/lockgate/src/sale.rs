@@ -211,18 +211,12 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::Pause { sale } => send(call(Method::POST, &format!("/{sale}/pause"))).await,
         Action::Resume { sale } => send(call(Method::POST, &format!("/{sale}/resume"))).await,
         Action::Close { sale } => send(call(Method::POST, &format!("/{sale}/close"))).await,
-        Action::Stock { sale, item, change } => {
-            let (Some(item), Some(change)) = (item, change) else {
-                return Err(Failure::usage(format!(
-                    "stock changes an item's stock: give the item and +N or -N; to look at it: lockgate sale books {sale}"
-                )));
-            };
-            let body = json!({ "item": item, "change": change });
-            // Should the answer be lost, this name of the change lets it be repeated by hand.
-            let key = format!("{:032x}", rand::random::<u128>());
-            let request = call(Method::POST, &format!("/{sale}/stock")).header("idempotency-key", &key);
-            send(request.json(&body)).await
+        Action::Stock { sale, item: Some(item), change: Some(change) } => {
+            send(restock(call(Method::POST, &format!("/{sale}/stock")), item, *change)).await
         }
+        Action::Stock { sale, .. } => Err(Failure::usage(format!(
+            "stock changes an item's stock: give the item and +N or -N; to look at it: lockgate sale books {sale}"
+        ))),
         Action::Recover { sale } => send(call(Method::POST, &format!("/{sale}/recover"))).await,
         Action::Books { sale } => send(call(Method::GET, &format!("/{sale}/books"))).await,
         Action::Anomalies { sale, after } => {
@@ -258,6 +252,12 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
             send(call(Method::PATCH, &format!("/{sale}/admission")).json(&body)).await
         }
     }
+}
+
+/// Should the answer be lost, the key names the change, so that it can be repeated by hand.
+fn restock(request: RequestBuilder, item: &ItemId, change: i64) -> RequestBuilder {
+    let key = format!("{:032x}", rand::random::<u128>());
+    request.header("idempotency-key", key).json(&json!({ "item": item, "change": change }))
 }
 
 /// What operators switched, on standard error: standard output is the definition and nothing else.
