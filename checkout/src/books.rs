@@ -61,7 +61,7 @@ impl App {
     pub async fn books(&self, sale: &SaleId) -> Result<Books, Problem> {
         let deadline = Instant::now() + AGAIN_FOR;
         loop {
-            let stock = self.gate.stock(sale).await?;
+            let stock = self.gate.direct().stock(sale).await?;
             let books = compare(sale, &stock, &self.store.books(sale).await?);
             if books.balanced || Instant::now() >= deadline {
                 return Ok(Books { reconciled: self.reconciled(sale).await?, ..books });

@@ -62,12 +62,19 @@ pub fn check_email(text: &str) -> Result<Option<String>, String> {
         .rsplit_once('@')
         .is_some_and(|(local, host)| !local.is_empty() && !host.is_empty() && !local.contains('@'));
     // White space, control characters and separators could smuggle a second recipient or header into a mail.
-    let unsafe_char =
-        |c: char| c.is_whitespace() || c.is_control() || matches!(c, ',' | ';' | '<' | '>' | '"');
+    let unsafe_char = |c: char| c.is_whitespace() || is_unseen(c) || matches!(c, ',' | ';' | '<' | '>' | '"');
     if !plausible || text.chars().any(unsafe_char) {
         return Err("is not an address such as name@example.org".to_owned());
     }
     Ok(Some(text.to_owned()))
+}
+
+/// Control characters, and those of Unicode's format characters that are not seen or turn the direction of what is
+/// read: an address that looks like another must not pass for it.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// The record kept with the hold.
@@ -198,6 +205,10 @@ mod tests {
         assert_eq!(check_email("").unwrap(), None);
         assert_eq!(check_email(" ä.b+c@example.org ").unwrap().unwrap(), "ä.b+c@example.org");
         let long = format!("{}@example.org", "a".repeat(250));
+        let turned = ["gro.elpmaxe@\u{202e}a", "a\u{2066}b@c", "a\u{200f}b@c", "a\u{7f}b@c", "a\u{200b}@c"];
+        for bad in turned {
+            assert!(check_email(bad).is_err(), "{bad:?}");
+        }
         for bad in ["a", "@b", "a@", "a@b@c", "a b@c", "a@b\r\nBcc: x@y", "a@b,c@d", "<a@b>", &long] {
             assert!(check_email(bad).is_err(), "{bad}");
         }

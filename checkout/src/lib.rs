@@ -11,6 +11,7 @@
 //! | what keeps trouble with the gate or the store to itself | `gate`, [`store::Guarded`] |
 //! | from the gate's records to orders; from an order's decision to its end | [`intake`], [`settler`] |
 //! | a stock put together again from holds and orders: the rule, the loop | [`rebuild`], [`rebuilder`] |
+//! | what of repeated trouble is told | `troubles` |
 //! | gate, orders and payments compared: the rule, the loop | [`reconcile`], [`reconciler`] |
 //! | what operators read and take away | [`office`], `app::office`, [`settlement`] |
 //! | where orders are kept | [`store`] |
@@ -44,6 +45,7 @@ pub mod settler;
 pub mod stock_view;
 pub mod store;
 pub mod token;
+mod troubles;
 
 use std::sync::Arc;
 

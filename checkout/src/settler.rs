@@ -33,13 +33,15 @@ const AT_ONCE: usize = 128;
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long after it fell due a pause is kept: longer than a look at all orders takes.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// Rounds one order may take in a row. Four settle the longest way (pay, cancel the others, commit, refund).
 const ROUNDS_MAX: usize = 8;
 
 /// Settles orders until `stop`.
 pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
     let mut settler =
-        Settler { app, tasks: JoinSet::new(), under_way: HashSet::new(), pauses: HashMap::new() };
+        Settler { app, tasks: JoinSet::new(), under_way: HashSet::new(), pauses: Pauses::default() };
     let app = Arc::clone(&settler.app);
     loop {
         settler.look().await;
@@ -67,8 +69,32 @@ struct Settler {
     app: Arc<App>,
     tasks: JoinSet<(ClaimId, Came)>,
     under_way: HashSet<ClaimId>,
-    /// Orders that failed: when to try again, and the pause that led there.
-    pauses: HashMap<ClaimId, (Instant, Duration)>,
+    pauses: Pauses,
+}
+
+/// Orders that failed: when to try again, and the pause that led there.
+#[derive(Default)]
+struct Pauses(HashMap<ClaimId, (Instant, Duration)>);
+
+impl Pauses {
+    fn is_due(&self, order: ClaimId, now: Instant) -> bool {
+        self.0.get(&order).is_none_or(|(at, _)| *at <= now)
+    }
+
+    fn note(&mut self, order: ClaimId, came: &Came, now: Instant) {
+        let last = self.0.remove(&order).map(|(_, pause)| pause);
+        let pause = match came {
+            Came::Through => return,
+            Came::Further => PAUSE_MIN,
+            Came::Nowhere => last.map_or(PAUSE_MIN, |last| (last * 2).min(PAUSE_MAX)),
+        };
+        self.0.insert(order, (now + pause, pause));
+    }
+
+    /// An order that has long been due and was not tried was settled by another process.
+    fn forget(&mut self, now: Instant) {
+        self.0.retain(|_, (at, _)| now.saturating_duration_since(*at) < FORGET_AFTER);
+    }
 }
 
 impl Settler {
@@ -81,12 +107,15 @@ impl Settler {
                 Err(_) => self.under_way.clear(),
             }
         }
+        self.pauses.forget(Instant::now());
         let mut after = None;
         loop {
             let page = match self.app.store.unsettled(after, self.app.clock.now()).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::warn!(%error, "unsettled orders cannot be read for a moment");
+                    if let Some(untold) = self.app.troubles.meet("unsettled orders", Instant::now()) {
+                        tracing::warn!(%error, untold, "unsettled orders cannot be read for a moment");
+                    }
                     return;
                 }
             };
@@ -105,8 +134,10 @@ impl Settler {
         let needs_gateway =
             order.steps().iter().any(|step| matches!(step, Step::CancelPayment(_) | Step::Refund { .. }));
         let room = if needs_gateway { AT_ONCE } else { 2 * AT_ONCE };
-        let is_due = self.pauses.get(&order.id).is_none_or(|(at, _)| *at <= Instant::now());
-        if !is_due || self.under_way.len() >= room || !self.under_way.insert(order.id) {
+        if !self.pauses.is_due(order.id, Instant::now())
+            || self.under_way.len() >= room
+            || !self.under_way.insert(order.id)
+        {
             return;
         }
         let app = Arc::clone(&self.app);
@@ -124,13 +155,7 @@ impl Settler {
 
     fn done(&mut self, order: ClaimId, came: &Came) {
         self.under_way.remove(&order);
-        let last = self.pauses.remove(&order).map(|(_, pause)| pause);
-        let pause = match came {
-            Came::Through => return,
-            Came::Further => PAUSE_MIN,
-            Came::Nowhere => last.map_or(PAUSE_MIN, |last| (last * 2).min(PAUSE_MAX)),
-        };
-        self.pauses.insert(order, (Instant::now() + pause, pause));
+        self.pauses.note(order, came, Instant::now());
     }
 }
 
@@ -153,9 +178,7 @@ pub async fn settle(app: &App, mut order: OrderRecord) -> Result<OrderRecord, Pr
         for step in steps {
             match take(app, &order, &step).await {
                 Ok(event) => order = app.decide(&order, &event).await?,
-                Err(cause) => {
-                    tracing::warn!(order = %order.id, ?step, %cause, "a step failed; the units stay as they are and it is tried again");
-                }
+                Err(cause) => tell(app, &order, &step, &cause),
             }
         }
         if order == before {
@@ -163,6 +186,22 @@ pub async fn settle(app: &App, mut order: OrderRecord) -> Result<OrderRecord, Pr
         }
     }
     Ok(order)
+}
+
+/// What hinders one order hinders all that take the same step, so only some of it is told.
+fn tell(app: &App, order: &OrderRecord, step: &Step, cause: &str) {
+    let kind = match step {
+        Step::Commit => "commit",
+        Step::Release => "release",
+        Step::Reclaim => "reclaim",
+        Step::CancelPayment(_) => "cancel a payment",
+        Step::Refund { .. } => "refund",
+    };
+    match app.troubles.meet(kind, Instant::now()) {
+        Some(untold) => tracing::warn!(order = %order.id, ?step, cause, untold,
+            "a step failed; the units stay as they are and it is tried again"),
+        None => tracing::debug!(order = %order.id, ?step, cause, "a step failed"),
+    }
 }
 
 /// Whether the gate, too, says that the hold is due. Holds fall due by the store's clock; by ours alone, which may have
@@ -234,4 +273,25 @@ async fn freeze_forgetful(app: &App, order: &OrderRecord) -> Result<(), String> 
         app.gate.direct().frozen().note(&order.sale, freeze.generation);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_grows_with_each_failure_and_is_forgotten_when_another_settled_the_order() {
+        let (mut pauses, order, start) =
+            (Pauses::default(), ClaimId::from(uuid::Uuid::nil()), Instant::now());
+        pauses.note(order, &Came::Nowhere, start);
+        pauses.note(order, &Came::Nowhere, start);
+        assert!(!pauses.is_due(order, start + PAUSE_MIN) && pauses.is_due(order, start + 2 * PAUSE_MIN));
+        pauses.forget(start + FORGET_AFTER);
+        assert_eq!(pauses.0.len(), 1, "it may be a long list");
+        pauses.forget(start + FORGET_AFTER + PAUSE_MAX);
+        assert!(pauses.0.is_empty());
+        pauses.note(order, &Came::Further, start);
+        pauses.note(order, &Came::Through, start);
+        assert!(pauses.0.is_empty());
+    }
 }

@@ -101,6 +101,19 @@ impl StockView {
         });
     }
 
+    /// Forgets sales that are over or gone: none of their claims is refused from here any more.
+    fn keep(&self, going_on: impl Fn(&SaleId) -> bool) {
+        self.winners.lock().unwrap_or_else(PoisonError::into_inner).retain(|sale, _| going_on(sale));
+        self.returns.lock().unwrap_or_else(PoisonError::into_inner).retain(|sale, _| going_on(sale));
+        if self.seen.load().keys().any(|sale| !going_on(sale)) {
+            self.seen.rcu(|known| {
+                let mut known = HashMap::clone(known);
+                known.retain(|sale, _| going_on(sale));
+                known
+            });
+        }
+    }
+
     fn returns(&self, sale: &SaleId) -> u64 {
         let returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
         returns.get(sale).copied().unwrap_or_default()
@@ -137,6 +150,7 @@ impl StockView {
                 _ = ticks.tick() => {}
             }
             let now = clock.now();
+            self.keep(|sale| catalog.sale(sale).is_some_and(|sale| now < sale.definition.closes_at));
             let open: Vec<SaleId> = catalog
                 .sales()
                 .iter()
@@ -210,5 +224,21 @@ mod tests {
         assert_eq!(asks(&stranger), None, "asked before it came back");
         view.saw(&sale, stock(0, 0, &[]), at, 1);
         assert_eq!(asks(&stranger), Some(SoldOut { may_return: false }));
+    }
+
+    #[test]
+    fn a_sale_that_is_over_leaves_nothing_behind() {
+        let view = StockView::default();
+        let (over, other): (SaleId, SaleId) = ("over".parse().unwrap(), "other".parse().unwrap());
+        for sale in [&over, &other] {
+            view.returned(sale);
+            view.saw(sale, stock(0, 2, &[]), Timestamp::from_seconds(1_000), 1);
+            view.won(sale, &AccountHash::from_bytes([1; 16]));
+        }
+        view.keep(|sale| *sale == other);
+        let left = |map: &Mutex<HashMap<SaleId, _>>| map.lock().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(left(&view.winners), std::slice::from_ref(&other));
+        assert_eq!(view.returns.lock().unwrap().len(), 1);
+        assert_eq!(view.seen.load().keys().collect::<Vec<_>>(), [&other]);
     }
 }

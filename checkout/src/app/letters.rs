@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::App;
 use crate::{
     claim::intake_of_event,
-    store::{DeadLetter, DeadLetters},
+    store::{DeadLetter, DeadLetters, is_of_data},
 };
 
 /// How a retry ended.
@@ -62,11 +62,8 @@ impl App {
                 self.placed(&placed);
                 Ok(None)
             }
-            Err(error) => {
-                // A store that answers otherwise speaks against this record alone.
-                self.store.ping().await?;
-                Ok(Some(error.to_string()))
-            }
+            Err(error) if is_of_data(&error) => Ok(Some(error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 }

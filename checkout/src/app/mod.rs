@@ -48,6 +48,7 @@ use crate::{
     outbox::Outbox,
     stock_view::StockView,
     store::{Guarded, Placed, Store},
+    troubles::Troubles,
 };
 
 /// Longest a reader waits for an order whose claim was won a moment ago.
@@ -98,6 +99,7 @@ pub struct App {
     pub(crate) pace: Pace,
     pub(crate) accounts: Arc<AccountLimit>,
     pub(crate) outbox: Outbox,
+    pub(crate) troubles: Troubles,
     /// Orders were taken in.
     pub(crate) arrivals: Notify,
     /// A claim was won here.
@@ -181,6 +183,7 @@ impl App {
             pace: Pace::new(pace),
             accounts,
             outbox,
+            troubles: Troubles::default(),
             arrivals: Notify::new(),
             claimed: Notify::new(),
             work: Notify::new(),

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::{extract::State, response::Response};
-use http::{HeaderMap, StatusCode};
+use axum::{body::Body, extract::State, response::Response};
+use http::{HeaderMap, Request, StatusCode};
 use lockgate_shared::{clock::Timestamp, operator::Role, problem::Problem, request::SalePath};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::page;
+use super::{
+    operator::{Nothing, json},
+    page,
+};
 use crate::{app::App, store::DeadLetter};
 
 #[derive(Serialize)]
@@ -48,12 +51,13 @@ pub(super) async fn list(
 
 pub(super) async fn retry(
     State(app): State<Arc<App>>,
-    headers: HeaderMap,
     sale: Result<SalePath, Problem>,
+    request: Request<Body>,
 ) -> Result<Response, Problem> {
-    app.operator_keys.authorize(&headers, Role::Operator)?;
+    app.operator_keys.authorize(request.headers(), Role::Operator)?;
     let SalePath(sale) = sale?;
     app.catalog.sale(&sale).ok_or_else(Problem::no_such_sale)?;
+    let Nothing {} = json(request).await?;
     let retried = app.retry_dead_letters(&sale).await?;
     tracing::info!(target: "audit", action = "retry dead letters", id = %sale, taken_in = retried.taken_in, left = retried.left, "operator");
     Ok(page::json(StatusCode::OK, &retried))

@@ -53,7 +53,7 @@ pub(super) async fn restock(
 /// The body of a call that needs nothing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+pub(super) struct Nothing {}
 
 pub(super) async fn recover(
     State(app): State<Arc<App>>,

@@ -11,9 +11,14 @@ use lockgate_shared::{
 };
 
 use super::GROUP;
-use crate::{app::App, claim::intake_of_event, order::Intake, store::DeadLetter};
+use crate::{
+    app::App,
+    claim::intake_of_event,
+    order::Intake,
+    store::{DeadLetter, is_of_data},
+};
 
-/// Tries of a record that fails by itself while the store answers otherwise.
+/// Tries of a record that the store refuses by itself.
 const TRIES: u32 = 8;
 /// Pause after the first of them; it doubles.
 const TRY_PAUSE: Duration = Duration::from_millis(50);
@@ -48,7 +53,10 @@ async fn take(app: &App, sale: &SaleId, batch: Batch) -> Result<usize, StoreErro
     }
     let (records, dead) = sorted(app, sale, &batch);
     match app.store.place(sale, &records.intakes, &dead, app.clock.now()).await {
-        Ok(placed) => app.placed(&placed),
+        Ok(placed) => {
+            app.placed(&placed);
+            report(sale, &dead, &placed.buried);
+        }
         Err(error) => place_apart(app, sale, &records, &dead, error).await?,
     }
     let poison = batch.poison.into_iter().map(|poison| poison.id);
@@ -68,14 +76,14 @@ struct Records<'a> {
 fn sorted<'a>(app: &App, sale: &SaleId, batch: &'a Batch) -> (Records<'a>, Vec<DeadLetter>) {
     let mut records = Records { intakes: Vec::with_capacity(batch.events.len()), events: Vec::new() };
     let mut dead: Vec<DeadLetter> =
-        batch.poison.iter().map(|poison| bury(app, sale, poison.clone())).collect();
+        batch.poison.iter().map(|poison| letter_of(app, poison.clone())).collect();
     for event in &batch.events {
         match intake_of_event(sale, event) {
             Ok(intake) => {
                 records.intakes.push(intake);
                 records.events.push(event);
             }
-            Err(problem) => dead.push(bury(app, sale, poison_of(event, problem))),
+            Err(problem) => dead.push(letter_of(app, poison_of(event, problem))),
         }
     }
     (records, dead)
@@ -85,19 +93,28 @@ fn poison_of(event: &Event, problem: String) -> Poison {
     Poison { id: event.id.clone(), problem, record: event.record() }
 }
 
-fn bury(app: &App, sale: &SaleId, poison: Poison) -> DeadLetter {
-    metrics::counter!("lockgate_dead_letters_total").increment(1);
-    tracing::error!(%sale, event = poison.id, problem = poison.problem,
-        "a record of the gate cannot become an order; it is kept as a dead letter: lockgate sale dead-letters {sale}");
+fn letter_of(app: &App, poison: Poison) -> DeadLetter {
     DeadLetter { event: poison.id, problem: poison.problem, record: poison.record, found_at: app.clock.now() }
 }
 
-/// Whether the store itself is in trouble; then nothing speaks against a record.
-async fn blame(app: &App, error: StoreError) -> Result<StoreError, StoreError> {
-    match app.store.ping().await {
-        Ok(()) => Ok(error),
-        Err(_) => Err(error),
+/// Writes dead letters down. Each is counted once, however many workers find it.
+async fn bury(app: &App, sale: &SaleId, dead: &[DeadLetter]) -> Result<(), StoreError> {
+    let placed = app.store.place(sale, &[], dead, app.clock.now()).await?;
+    report(sale, dead, &placed.buried);
+    Ok(())
+}
+
+fn report(sale: &SaleId, dead: &[DeadLetter], buried: &[String]) {
+    for letter in dead.iter().filter(|letter| buried.contains(&letter.event)) {
+        metrics::counter!("lockgate_dead_letters_total").increment(1);
+        tracing::error!(%sale, event = letter.event, problem = letter.problem,
+            "a record of the gate cannot become an order; it is kept as a dead letter: lockgate sale dead-letters {sale}");
     }
+}
+
+/// An error that speaks against the records. Any other is the store's own trouble: the whole batch comes again.
+fn blame(error: StoreError) -> Result<StoreError, StoreError> {
+    if is_of_data(&error) { Ok(error) } else { Err(error) }
 }
 
 /// Places a batch that failed as a whole, in halves of halves.
@@ -108,10 +125,10 @@ async fn place_apart(
     dead: &[DeadLetter],
     error: StoreError,
 ) -> Result<(), StoreError> {
-    let error = blame(app, error).await?;
+    let error = blame(error)?;
     tracing::warn!(%sale, %error, records = records.intakes.len(), "a batch of orders failed; its records are tried apart");
     if !dead.is_empty() {
-        app.store.place(sale, &[], dead, app.clock.now()).await?;
+        bury(app, sale, dead).await?;
     }
     // The next to be tried is the last; left halves come before right ones.
     let mut untried: Vec<Range<usize>> = halves(0..records.intakes.len());
@@ -123,7 +140,7 @@ async fn place_apart(
         match app.store.place(sale, &records.intakes[part.clone()], &[], app.clock.now()).await {
             Ok(placed) => app.placed(&placed),
             Err(error) => {
-                blame(app, error).await?;
+                blame(error)?;
                 untried.extend(halves(part));
             }
         }
@@ -148,11 +165,9 @@ async fn place_alone(app: &App, sale: &SaleId, record: &[Intake], event: &Event)
                 return Ok(());
             }
             Err(error) => {
-                let error = blame(app, error).await?;
+                let error = blame(error)?;
                 if left == 0 {
-                    let letter = bury(app, sale, poison_of(event, error.to_string()));
-                    app.store.place(sale, &[], &[letter], app.clock.now()).await?;
-                    return Ok(());
+                    return bury(app, sale, &[letter_of(app, poison_of(event, error.to_string()))]).await;
                 }
             }
         }

@@ -85,7 +85,10 @@ impl Lane {
                 }
             }
             Err(error) => {
-                tracing::warn!(channel = self.channel.as_str(), %error, "messages cannot be read for a moment");
+                if let Some(untold) = self.app.troubles.meet("messages", Instant::now()) {
+                    let channel = self.channel.as_str();
+                    tracing::warn!(channel, %error, untold, "messages cannot be read for a moment");
+                }
                 self.paused_until = Some(Instant::now() + PAUSE_MIN);
             }
         }

@@ -228,8 +228,8 @@ fn letter(event: &str, found_at: Timestamp) -> DeadLetter {
 async fn m11_dead_letters_are_kept_until_they_are_cleared_and_the_rest_flows(store: &dyn Store) {
     let dead = [letter("9-0", now()), letter("10-0", now())];
     let batch = [Intake::Claimed(claim(1, &[4]))];
-    for _ in 0..2 {
-        store.place(&sale(), &batch, &dead, now()).await.unwrap();
+    for buried in [vec!["9-0", "10-0"], vec![]] {
+        assert_eq!(store.place(&sale(), &batch, &dead, now()).await.unwrap().buried, buried, "new ones");
     }
     assert!(store.order(order_id(1)).await.unwrap().is_some());
     let found = store.dead_letters(&sale()).await.unwrap();

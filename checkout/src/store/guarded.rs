@@ -1,7 +1,8 @@
 //! A store behind a circuit: while it is in trouble, shoppers hear so at once instead of waiting for it.
 //!
-//! Intake, settling and the operators' views go past the circuit: they are few by construction, they wait by
-//! themselves, and one record that cannot be stored must not close the orders to everybody.
+//! Intake, the lists that loops work through and the operators' views go past the circuit: they are few by construction,
+//! they wait by themselves, and one record that cannot be stored must not close the orders to everybody. What is decided
+//! about an order goes through it, whoever decides: a settler that is refused tries again.
 
 mod office;
 

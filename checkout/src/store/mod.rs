@@ -4,6 +4,7 @@
 //! transaction. Back ends: [`sqlite`], [`postgres`], and [`model`], which the others answer like. [`Guarded`] puts any of them
 //! behind a circuit breaker.
 
+mod fault;
 mod guarded;
 mod guarded_outbox;
 mod ledger;
@@ -16,6 +17,7 @@ pub mod postgres;
 mod rows;
 pub mod sqlite;
 
+pub(crate) use self::fault::is_of_data;
 pub use self::{
     guarded::Guarded,
     office::Office,
@@ -109,6 +111,8 @@ pub struct Placed {
     pub changed: Vec<OrderRecord>,
     /// What should not have happened.
     pub anomalies: Vec<(ClaimId, Anomaly)>,
+    /// Records of the dead letters that were not known before, by their ids, in the order in which they were given.
+    pub buried: Vec<String>,
 }
 
 /// What became of a signed notification.

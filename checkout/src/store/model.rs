@@ -92,10 +92,13 @@ impl Store for ModelStore {
         now: Timestamp,
     ) -> Result<Placed, StoreError> {
         Ok(self.change(now, |state| {
+            let mut buried = Vec::new();
             for letter in dead {
-                state.dead.insert((sale.clone(), letter.event.clone()), letter.clone());
+                if state.dead.insert((sale.clone(), letter.event.clone()), letter.clone()).is_none() {
+                    buried.push(letter.event.clone());
+                }
             }
-            let placed = state.ledger.place(batch, now);
+            let placed = Placed { buried, ..state.ledger.place(batch, now) };
             for (order, anomaly) in &placed.anomalies {
                 state.found(*order, std::slice::from_ref(anomaly), now);
             }

@@ -351,10 +351,9 @@ fn place(
     dead: &[DeadLetter],
     when: When,
 ) -> Result<Placed> {
-    let mut placed = Placed::default();
+    let mut placed = Placed { buried: letters::write(db, sale, dead)?, ..Placed::default() };
     // Written down where they are found, by `decide`.
     let mut anomalies_of_parked = Vec::new();
-    letters::write(db, sale, dead)?;
     for intake in batch {
         let id = intake.placement().order;
         let before = load(db, id.uuid())?;

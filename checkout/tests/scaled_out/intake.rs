@@ -223,6 +223,8 @@ async fn m11_scenario(shop: &Shop, mend: impl AsyncFnOnce()) {
     };
     shop.post(&format!("{LETTERS}/retry"), VIEWER_KEY).await.is(403, "role_too_low");
     assert_eq!(retry().await.json(), json!({"taken_in": 0, "left": 1}));
+    let more = Ask::post(&format!("{LETTERS}/retry")).bearer(OPERATOR_KEY).json(r#"{"x":1}"#);
+    shop.send(more.build()).await.is(400, "malformed");
     mend().await;
     assert_eq!(retry().await.json(), json!({"taken_in": 1, "left": 0}));
     assert_eq!(retry().await.json(), json!({"taken_in": 0, "left": 0}));
@@ -242,6 +244,29 @@ async fn m11_a_record_that_cannot_be_taken_in_is_put_aside_and_comes_back() {
         client.batch_execute("ALTER TABLE orders DROP CONSTRAINT odd").await.unwrap();
     })
     .await;
+    driver.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m11_a_locked_table_speaks_against_no_record() {
+    let Site { shop, log, postgres, .. } = &site(&by_hand()).await;
+    sell(shop, 0, 1).await;
+    let (mut client, connection) =
+        tokio_postgres::connect(postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    let driver = tokio::spawn(connection);
+    // What an ALTER or VACUUM FULL under way does, or a transaction that somebody forgot.
+    let forgotten = client.transaction().await.unwrap();
+    forgotten.batch_execute("LOCK TABLE orders").await.unwrap();
+    let cut = take_batch_as(&shop.app, &shop.sale, "alive").await.unwrap_err();
+    assert!(cut.to_string().contains("statement timeout"), "{cut}");
+    assert_eq!(shop.get(LETTERS, VIEWER_KEY).await.json()["total"], 0);
+    forgotten.rollback().await.unwrap();
+    eventually("it is taken in", 20, async || {
+        take(&shop.app, &shop.sale, "alive").await;
+        log.backlog(&shop.sale, GROUP).await.unwrap() == Backlog::default()
+    })
+    .await;
+    assert_eq!(orders(shop).await, json!({"awaiting_payment": 1}));
     driver.abort();
 }
 

@@ -2,7 +2,13 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use axum::{Json, Router, extract::State, http::HeaderMap, response::IntoResponse, routing::get};
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::IntoResponse,
+    routing::{any, get},
+};
 use lockgate_shared::{
     operator::{OperatorKeys, Role},
     problem::Problem,
@@ -38,6 +44,21 @@ async fn ready(State(checks): State<Arc<Vec<Check>>>) -> Result<impl IntoRespons
         }
     }
     Ok(Json(json!({ "status": "ready" })))
+}
+
+const OF_A_WAITING_ROOM: &str = "a waiting room for sales, admission, draws and allowlists";
+const OF_A_CHECKOUT: &str = "a checkout for books, stock, orders, refunds, exports and messages";
+
+/// Operators' addresses that a process of these roles does not serve, and who does; `None` where it serves all there are.
+pub fn elsewhere_router(waiting_room: bool, checkout: bool) -> Option<Router> {
+    let words = match (waiting_room, checkout) {
+        (true, true) => return None,
+        (true, false) => format!("This is a waiting room, which has no such address. Ask {OF_A_CHECKOUT}."),
+        (false, true) => format!("This is a checkout, which has no such address. Ask {OF_A_WAITING_ROOM}."),
+        (false, false) => format!("This role has no such address. Ask {OF_A_WAITING_ROOM}, {OF_A_CHECKOUT}."),
+    };
+    let refuse = move || async move { Problem::new(StatusCode::NOT_FOUND, "no_such_address", words) };
+    Some(Router::new().route("/operator/v1/{*elsewhere}", any(refuse)))
 }
 
 /// `/metrics`. On a listener that shoppers reach it needs an operator key.

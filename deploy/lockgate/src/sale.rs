@@ -4,7 +4,7 @@ mod allowlist;
 mod apply;
 mod office;
 
-use std::{path::PathBuf, time::Duration};
+use std::{error::Error as _, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use lockgate_shared::{
@@ -80,15 +80,16 @@ enum Action {
         /// The sale's id.
         sale: SaleId,
     },
-    /// Add units to an item, or withdraw free ones; never below what is held or sold.
+    /// Add units to an item, or withdraw free ones; never below what is held or sold. To look: `books`.
+    #[command(override_usage = "lockgate sale stock <SALE> <ITEM> <+N|-N>")]
     Stock {
         /// The sale's id.
         sale: SaleId,
         /// The item's id.
-        item: ItemId,
+        item: Option<ItemId>,
         /// Units to add (+100) or to withdraw (-100).
         #[arg(allow_negative_numbers = true, value_name = "+N|-N")]
-        change: i64,
+        change: Option<i64>,
     },
     /// Freeze a sale, rebuild its stock from holds, events and orders, and open it again; says what was found.
     Recover {
@@ -210,13 +211,12 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::Pause { sale } => send(call(Method::POST, &format!("/{sale}/pause"))).await,
         Action::Resume { sale } => send(call(Method::POST, &format!("/{sale}/resume"))).await,
         Action::Close { sale } => send(call(Method::POST, &format!("/{sale}/close"))).await,
-        Action::Stock { sale, item, change } => {
-            let body = json!({ "item": item, "change": change });
-            // Should the answer be lost, this name of the change lets it be repeated by hand.
-            let key = format!("{:032x}", rand::random::<u128>());
-            let request = call(Method::POST, &format!("/{sale}/stock")).header("idempotency-key", &key);
-            send(request.json(&body)).await
+        Action::Stock { sale, item: Some(item), change: Some(change) } => {
+            send(restock(call(Method::POST, &format!("/{sale}/stock")), item, *change)).await
         }
+        Action::Stock { sale, .. } => Err(Failure::usage(format!(
+            "stock changes an item's stock: give the item and +N or -N; to look at it: lockgate sale books {sale}"
+        ))),
         Action::Recover { sale } => send(call(Method::POST, &format!("/{sale}/recover"))).await,
         Action::Books { sale } => send(call(Method::GET, &format!("/{sale}/books"))).await,
         Action::Anomalies { sale, after } => {
@@ -254,6 +254,12 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
     }
 }
 
+/// Should the answer be lost, the key names the change, so that it can be repeated by hand.
+fn restock(request: RequestBuilder, item: &ItemId, change: i64) -> RequestBuilder {
+    let key = format!("{:032x}", rand::random::<u128>());
+    request.header("idempotency-key", key).json(&json!({ "item": item, "change": change }))
+}
+
 /// What operators switched, on standard error: standard output is the definition and nothing else.
 fn show_controls(list: &Value, sale: &SaleId) {
     let sales = list.get("sales").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -272,13 +278,31 @@ async fn send(request: RequestBuilder) -> Result<Value, Failure> {
 }
 
 async fn answer(request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
-    let response = request.send().await.map_err(Failure::running)?;
+    let response = request.send().await.map_err(|error| unreached(&error))?;
     let status = response.status();
     let text = response.text().await.map_err(Failure::running)?;
     if text.is_empty() {
         return Ok((status, Value::Null));
     }
     Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+}
+
+/// A server that did not answer: which, why, and what to check.
+fn unreached(error: &reqwest::Error) -> Failure {
+    let address = error.url().map(|url| url.origin().ascii_serialization()).unwrap_or_default();
+    let mut cause = error.source();
+    while let Some(deeper) = cause.and_then(|cause| cause.source()) {
+        cause = Some(deeper);
+    }
+    let why = match cause {
+        _ if error.is_timeout() => "it did not answer in time".to_owned(),
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    };
+    Failure::running(format!(
+        "{address} cannot be reached ({why}); is Lockgate running there? --url or LOCKGATE_OPERATOR_URL names the \
+         address where it serves operators"
+    ))
 }
 
 /// A refusal in words: each of its problems on a line of its own.

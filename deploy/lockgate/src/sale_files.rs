@@ -115,7 +115,12 @@ async fn hear_others(catalog: &Catalog) -> Result<(), Failure> {
 /// new one it would sell every unit again.
 async fn refuse_lost_sale(orders: Option<&dyn checkout::Store>, id: &SaleId) -> Result<(), Failure> {
     let Some(orders) = orders else { return Ok(()) };
-    let books = orders.books(id).await.map_err(Failure::running)?;
+    let books = orders.books(id).await.map_err(|error| {
+        Failure::running(format!(
+            "sale '{id}': is new to store.url, and whether it has orders cannot be asked ({error}); start again once \
+             orders.url answers"
+        ))
+    })?;
     if books.is_empty() {
         return Ok(());
     }

@@ -289,9 +289,15 @@ fn assemble(parts: &Parts, stopped: &watch::Receiver<bool>) -> Result<Services, 
         services.public = services.public.merge(checkout::router(Arc::clone(&app)));
         services.operator = services.operator.merge(checkout::operator_router(Arc::clone(&app)));
         services.loops.spawn(checkout::run(Arc::clone(&app), stopped.clone()));
+        if let Some(store) = &parts.stores.unprepared {
+            services.loops.spawn(stores::prepare_later(Arc::clone(store), stopped.clone()));
+        }
         services
             .checks
             .push(check("orders' store", app, |app| async move { checkout::ready(&app).await.is_ok() }));
+    }
+    if let Some(elsewhere) = operations::elsewhere_router(parts.roles.waiting_room, parts.roles.checkout) {
+        services.operator = services.operator.merge(elsewhere);
     }
     Ok(services)
 }

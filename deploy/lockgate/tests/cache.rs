@@ -23,15 +23,26 @@ struct Nginx {
 
 impl Nginx {
     async fn start(folder: &Folder, origin: &str) -> Self {
+        let cache = folder.path().join("nginx").join("cache").display().to_string();
+        let changes = [
+            ("/var/cache/nginx/lockgate", cache.as_str()),
+            ("server 127.0.0.1:8080;", &format!("server {origin};")),
+            ("listen 80;", "listen LISTEN;"),
+        ];
+        Self::over(folder, include_str!("../../connectors/nginx-status-cache.conf"), &changes).await
+    }
+
+    /// Over a documented file with these changes made; LISTEN becomes its address.
+    async fn over(folder: &Folder, documented: &str, changes: &[(&str, &str)]) -> Self {
         let (home, port) = (folder.path().join("nginx"), free_port());
         std::fs::create_dir_all(home.join("cache")).unwrap();
         let path = |name: &str| home.join(name).display().to_string();
-        let documented = include_str!("../../connectors/nginx-status-cache.conf");
-        let server = documented
-            .replace("/var/cache/nginx/lockgate", &path("cache"))
-            .replace("server 127.0.0.1:8080;", &format!("server {origin};"))
-            .replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
-        assert_eq!(server.matches(&origin.to_owned()).count(), 1, "the documented lines are still there");
+        let mut server = documented.to_owned();
+        for (from, to) in changes {
+            assert_eq!(server.matches(from).count(), 1, "the documented lines are still there: {from}");
+            server = server.replace(from, to);
+        }
+        let server = server.replace("LISTEN", &format!("127.0.0.1:{port}"));
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .iter()
             .map(|name| format!("{name}_temp_path {};\n", path(name)))
@@ -208,4 +219,35 @@ async fn a_cookie_or_a_refused_ticket_changes_nothing_for_others() {
         let body: Value = personal.json().await.unwrap();
         assert!(body["state"].is_string() && body != json!({}), "{body}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_proxy_sends_each_address_to_the_role_that_serves_it() {
+    let (folder, mut changes, mut roles) =
+        (Folder::new(), vec![("127.0.0.1:8080", "LISTEN".to_owned())], JoinSet::new());
+    for (name, documented) in
+        [("line", "127.0.0.1:8084"), ("checkout", "127.0.0.1:8083"), ("gateway", "127.0.0.1:8082")]
+    {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        changes.push((documented, listener.local_addr().unwrap().to_string()));
+        let answer = move |uri: axum::http::Uri| async move { format!("{name} {uri}") };
+        roles.spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+    }
+    let changes: Vec<(&str, &str)> = changes.iter().map(|(from, to)| (*from, to.as_str())).collect();
+    let nginx = Nginx::over(&folder, include_str!("../../connectors/nginx-roles.conf"), &changes).await;
+    for (path, role) in [
+        ("/", "line"),
+        ("/sale/demo", "line"),
+        ("/sale/demo/status", "line"),
+        ("/assets/lockgate.css", "line"),
+        ("/sale/demo/checkout", "checkout"),
+        ("/orders/0197/pay?key=k", "checkout"),
+        ("/payment/webhook", "checkout"),
+        ("/simulated-gateway/pay/1", "gateway"),
+    ] {
+        let answer = client().get(format!("{}{path}", nginx.base)).send().await.unwrap();
+        assert_eq!(answer.text().await.unwrap(), format!("{role} {path}"));
+    }
+    let operators = client().get(format!("{}/operator/v1/sales", nginx.base)).send().await.unwrap();
+    assert_eq!(operators.status(), 404);
 }

@@ -140,3 +140,65 @@ async fn a_role_that_runs_alone_names_its_own_listener() {
     assert!(gate.base.starts_with("http://127.0.0.1:"), "{}", gate.base);
     assert!(gate.terminate().await.success());
 }
+
+/// What a command that must fail says.
+fn said(mut command: Command, code: i32) -> String {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_to_the_wrong_role_hears_which_to_ask() {
+    let (folder, redis) = (Folder::new(), PrivateRedis::start().await);
+    let ring = folder.path().join("keys.toml");
+    let ring = ring.to_str().unwrap();
+    assert!(command(&["keys", "new", "--file", ring]).status().unwrap().success());
+    let nowhere = "http://127.0.0.1:1".to_owned();
+    let environment = [
+        ("LOCKGATE_STORE__URL", redis.url().to_owned()),
+        ("LOCKGATE_KEYS__FILE", ring.to_owned()),
+        ("LOCKGATE_ORDERS__URL", "postgres://lockgate@127.0.0.1:1/away".to_owned()),
+        ("LOCKGATE_GATE__URL", nowhere.clone()),
+        ("LOCKGATE_GATEWAY__URL", nowhere),
+    ];
+    let role = |name: &str| {
+        let data = folder.path().join(name);
+        Lockgate::launch(&[name, "--data", data.to_str().unwrap()], &environment)
+    };
+    let (line, checkout, gate) = (role("waiting-room"), role("checkout"), role("stock-gate"));
+    for arguments in [&["books", "one"][..], &["stock", "one", "phone", "+1"], &["outbox"]] {
+        for role in [&line, &gate] {
+            let said = said(sale(role, arguments), 1);
+            assert!(
+                said.contains("404") && said.contains("Ask") && said.contains("a checkout for"),
+                "{said}"
+            );
+        }
+    }
+    let file = folder.write("one.toml", &sale_file("one", "open", 5, 2, 600));
+    for arguments in [&["list"][..], &["pause", "one"], &["apply", file.to_str().unwrap(), "--dry-run"]] {
+        let said = said(sale(&checkout, arguments), 1);
+        assert!(said.contains("This is a checkout") && said.contains("Ask a waiting room"), "{said}");
+    }
+    let unknown = client().get(line.url("/nowhere")).send().await.unwrap().text().await.unwrap();
+    assert!(unknown.contains("Check the link"), "shoppers hear nothing of roles: {unknown}");
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_and_a_look_at_the_stock_are_answered_with_the_remedy() {
+    let to = |arguments: &[&str]| {
+        let mut command = command(&["sale"]);
+        command.args(arguments).args(["--url", "http://127.0.0.1:1", "--key", OPERATOR_KEY]);
+        command
+    };
+    for arguments in [&["list"][..], &["export", "one"]] {
+        let said = said(to(arguments), 1);
+        assert!(said.contains("http://127.0.0.1:1 cannot be reached (Connection refused"), "{said}");
+        assert!(said.contains("LOCKGATE_OPERATOR_URL"), "{said}");
+    }
+    for arguments in [&["stock", "my-sale"][..], &["stock", "my-sale", "phone"]] {
+        let said = said(to(arguments), 2);
+        assert!(said.contains("lockgate sale books my-sale"), "{said}");
+    }
+}

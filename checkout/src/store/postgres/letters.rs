@@ -6,10 +6,22 @@ use lockgate_shared::{clock::Timestamp, ids::SaleId};
 use super::Result;
 use crate::store::{DEAD_LETTERS_MAX, DeadLetter, DeadLetters};
 
-pub(super) async fn write(tx: &Transaction<'_>, sale: &SaleId, letters: &[DeadLetter]) -> Result<()> {
+/// Answers the records that were not known before.
+pub(super) async fn write(
+    tx: &Transaction<'_>,
+    sale: &SaleId,
+    letters: &[DeadLetter],
+) -> Result<Vec<String>> {
     if letters.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
+    let statement =
+        tx.prepare_cached("SELECT event FROM dead_letters WHERE sale = $1 AND event = ANY($2)").await?;
+    // PostgreSQL keeps no text with a zero character.
+    let plain = |text: &str| text.replace('\0', "\u{fffd}");
+    let events: Vec<String> = letters.iter().map(|letter| plain(&letter.event)).collect();
+    let rows = tx.query(&statement, &[&sale.as_str(), &events]).await?;
+    let known = rows.iter().map(|row| row.try_get(0)).collect::<std::result::Result<Vec<String>, _>>()?;
     let statement = tx
         .prepare_cached(
             "INSERT INTO dead_letters (sale, event, problem, record, found_at)
@@ -19,14 +31,11 @@ pub(super) async fn write(tx: &Transaction<'_>, sale: &SaleId, letters: &[DeadLe
                  record = excluded.record",
         )
         .await?;
-    // PostgreSQL keeps no text with a zero character.
-    let plain = |text: &str| text.replace('\0', "\u{fffd}");
-    let events: Vec<String> = letters.iter().map(|letter| plain(&letter.event)).collect();
     let problems: Vec<String> = letters.iter().map(|letter| plain(&letter.problem)).collect();
     let records: Vec<String> = letters.iter().map(|letter| plain(&letter.record)).collect();
     let found: Vec<i64> = letters.iter().map(|letter| letter.found_at.micros()).collect();
     tx.execute(&statement, &[&sale.as_str(), &events, &problems, &records, &found]).await?;
-    Ok(())
+    Ok(events.into_iter().filter(|event| !known.contains(event)).collect())
 }
 
 pub(super) async fn all(tx: &Transaction<'_>, sale: &SaleId) -> Result<DeadLetters> {

@@ -7,7 +7,11 @@ mod moves;
 mod office;
 mod outbox;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool, Transaction};
@@ -15,7 +19,7 @@ use lockgate_shared::{
     clock::Timestamp,
     ids::{ClaimId, ItemId, SaleId},
     limits::STORE_CALL_MS_MAX,
-    store::{StoreError, migrations::Migration},
+    store::{StoreError, migrations::Migration, postgres::migrate},
 };
 use uuid::Uuid;
 
@@ -23,6 +27,7 @@ use self::moves::{Lock, load, owner_of, save};
 use super::{
     AnomalyRecord, DeadLetter, DeadLetters, ItemBooks, Notified, ORDERS_PAGE_MAX, OVERDUE_SECONDS, Placed,
     Store, UNSETTLED_MAX,
+    fault::over_rows,
     rows::{NoticeRow, RowError},
 };
 use crate::{
@@ -42,6 +47,7 @@ type Result<T> = std::result::Result<T, RowError>;
 /// Orders in PostgreSQL.
 pub struct PostgresStore {
     pool: Pool,
+    has_tables: AtomicBool,
     wants: Wants,
 }
 
@@ -49,7 +55,23 @@ impl PostgresStore {
     /// Over a pool whose database has [`ORDERS_POSTGRES`] applied.
     #[must_use]
     pub fn new(pool: Pool) -> Self {
-        Self { pool, wants: Wants::default() }
+        Self { pool, has_tables: AtomicBool::new(true), wants: Wants::default() }
+    }
+
+    /// Over a pool whose database may be away: every verb fails until [`PostgresStore::prepare`] succeeded.
+    #[must_use]
+    pub fn unprepared(pool: Pool) -> Self {
+        Self { has_tables: AtomicBool::new(false), ..Self::new(pool) }
+    }
+
+    /// Applies [`ORDERS_POSTGRES`].
+    ///
+    /// # Errors
+    /// The database cannot be reached, or does not fit this release. It may be tried again.
+    pub async fn prepare(&self) -> std::result::Result<(), StoreError> {
+        migrate(&self.pool, &[("orders", ORDERS_POSTGRES)]).await?;
+        self.has_tables.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// The same, with an outbox for the channels that are set up.
@@ -65,10 +87,16 @@ impl PostgresStore {
     {
         metrics::counter!("lockgate_store_calls_total", "store" => "postgres", "verb" => verb).increment(1);
         let untouched = |error: RowError| StoreError::untouched(verb, error);
+        if !self.has_tables.load(Ordering::Acquire) {
+            return Err(StoreError::untouched(
+                verb,
+                "the database has not answered since this process started",
+            ));
+        }
         let mut client = self.pool.get().await.map_err(|error| untouched(error.into()))?;
         let work = async {
             let tx = client.transaction().await.map_err(|error| untouched(error.into()))?;
-            let answer = op(&tx).await.map_err(untouched)?;
+            let answer = op(&tx).await.map_err(|error| untouched(over_rows(error)))?;
             tx.commit().await.map_err(|error| StoreError::unknown(verb, error))?;
             Ok(answer)
         };
@@ -196,9 +224,9 @@ async fn place(
     dead: &[DeadLetter],
     (now, wants): When,
 ) -> Result<Placed> {
-    letters::write(tx, sale, dead).await?;
+    let buried = letters::write(tx, sale, dead).await?;
     if batch.is_empty() {
-        return Ok(Placed::default());
+        return Ok(Placed { buried, ..Placed::default() });
     }
     let mut ids: Vec<Uuid> = batch.iter().map(|intake| intake.placement().order.uuid()).collect();
     ids.sort_unstable();
@@ -210,7 +238,7 @@ async fn place(
     batch::write_changes(tx, &before, &after, now).await?;
     outbox::write(tx, &after.drafts, now).await?;
     anomalies::write(tx, &placed.anomalies, now).await?;
-    Ok(placed)
+    Ok(Placed { buried, ..placed })
 }
 
 /// Takes the claims' turns. There is no row to lock before an order is there, and both another batch with the same

@@ -5,13 +5,19 @@ use rusqlite::{Connection, Result, params};
 
 use crate::store::{DEAD_LETTERS_MAX, DeadLetter, DeadLetters};
 
-pub(super) fn write(db: &Connection, sale: &SaleId, letters: &[DeadLetter]) -> Result<()> {
+/// Answers the records that were not known before.
+pub(super) fn write(db: &Connection, sale: &SaleId, letters: &[DeadLetter]) -> Result<Vec<String>> {
+    let mut known = db.prepare_cached("SELECT 1 FROM dead_letters WHERE sale = ?1 AND event = ?2")?;
+    let mut buried = Vec::new();
     let mut insert = db.prepare_cached(
         "INSERT INTO dead_letters (sale, event, problem, found_at, record) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (sale, event) DO UPDATE SET problem = excluded.problem, found_at = excluded.found_at,
              record = excluded.record",
     )?;
     for letter in letters {
+        if !known.exists(params![sale.as_str(), letter.event])? {
+            buried.push(letter.event.clone());
+        }
         insert.execute(params![
             sale.as_str(),
             letter.event,
@@ -20,7 +26,7 @@ pub(super) fn write(db: &Connection, sale: &SaleId, letters: &[DeadLetter]) -> R
             letter.record
         ])?;
     }
-    Ok(())
+    Ok(buried)
 }
 
 pub(super) fn all(db: &Connection, sale: &SaleId) -> Result<DeadLetters> {

@@ -11,7 +11,7 @@ use rand::RngExt as _;
 use reqwest::{Method, RequestBuilder, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::words;
+use super::{unreached, words};
 use crate::exit::Failure;
 
 /// Lines of one upload.
@@ -99,7 +99,7 @@ async fn upload(request: impl Fn() -> RequestBuilder) -> Result<Value, Failure> 
     let mut tries = 0;
     loop {
         let response = request().header(header::CONTENT_TYPE, "text/csv; charset=utf-8").send().await;
-        let response = response.map_err(Failure::running)?;
+        let response = response.map_err(|error| unreached(&error))?;
         let status = response.status();
         let pause =
             response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());

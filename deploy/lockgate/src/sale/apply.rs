@@ -4,8 +4,9 @@ use std::path::Path;
 
 use lockgate_shared::sale::{SaleDefinition, differences, parse_json, parse_toml};
 use reqwest::{Method, RequestBuilder, StatusCode, header};
+use serde_json::Value;
 
-use super::{answer, words};
+use super::{answer, unreached, words};
 use crate::exit::Failure;
 
 /// The sale as the server has it.
@@ -84,12 +85,14 @@ async fn stored(
     path: &str,
     call: &impl Fn(Method, &str) -> RequestBuilder,
 ) -> Result<Option<Stored>, Failure> {
-    let response = call(Method::GET, path).send().await.map_err(Failure::running)?;
+    let response = call(Method::GET, path).send().await.map_err(|error| unreached(&error))?;
     let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let status = response.status();
     let text = response.text().await.map_err(Failure::running)?;
+    let code = serde_json::from_str::<Value>(&text).unwrap_or_default()["code"].clone();
     match (status, tag) {
-        (StatusCode::NOT_FOUND, _) => Ok(None),
+        // Another 404 is another role's, which knows nothing about sales.
+        (StatusCode::NOT_FOUND, _) if code == "no_such_sale" => Ok(None),
         (StatusCode::OK, Some(tag)) => match parse_json(text.as_bytes()) {
             Ok(definition) => Ok(Some(Stored { definition, tag })),
             Err(problems) => Err(Failure::running(format!(

@@ -10,7 +10,7 @@ use lockgate_shared::ids::{AccountHash, ClaimId, ItemId, SaleId};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use super::{send, words};
+use super::{send, unreached, words};
 use crate::{exit::Failure, print};
 
 /// Longest an export may take.
@@ -118,7 +118,7 @@ pub(super) async fn settlement(
 
 /// Writes an answer to standard output as it comes, byte by byte the same.
 async fn pass_on(request: RequestBuilder) -> Result<Value, Failure> {
-    let mut response = request.timeout(EXPORT_MAX).send().await.map_err(Failure::running)?;
+    let mut response = request.timeout(EXPORT_MAX).send().await.map_err(|error| unreached(&error))?;
     let status = response.status();
     if !status.is_success() {
         let text = response.text().await.map_err(Failure::running)?;

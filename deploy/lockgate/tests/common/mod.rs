@@ -92,6 +92,17 @@ pub fn command(arguments: &[&str]) -> Command {
 impl Lockgate {
     /// Starts `lockgate` with `arguments` on a free port and waits until it is ready.
     pub async fn start(arguments: &[&str], environment: &[(&str, String)]) -> Self {
+        let server = Self::launch(arguments, environment);
+        let client = client();
+        eventually("lockgate is ready", 30, async || {
+            matches!(client.get(server.url("/readyz")).send().await, Ok(answer) if answer.status() == StatusCode::OK)
+        })
+        .await;
+        server
+    }
+
+    /// The same without waiting for more than its address.
+    pub fn launch(arguments: &[&str], environment: &[(&str, String)]) -> Self {
         let mut child = command(arguments)
             .args(["--listen", "127.0.0.1:0"])
             .env("LOCKGATE_OPERATOR_KEY", OPERATOR_KEY)
@@ -125,13 +136,7 @@ impl Lockgate {
             let _ = child.kill();
             panic!("lockgate did not start:\n{}", log.lock().unwrap())
         });
-        let server = Self { child, base, log };
-        let client = client();
-        eventually("lockgate is ready", 30, async || {
-            matches!(client.get(server.url("/readyz")).send().await, Ok(answer) if answer.status() == StatusCode::OK)
-        })
-        .await;
-        server
+        Self { child, base, log }
     }
 
     pub fn url(&self, path: &str) -> String {
