@@ -78,6 +78,7 @@ impl OrderStore for OrderSeam {
         now: Timestamp,
     ) -> Result<Placed, StoreError> {
         let (sale, batch, dead) = (sale.clone(), batch.to_vec(), dead.to_vec());
+        tokio::time::sleep(self.world.stall()).await;
         self.over("place", &format!("{} records", batch.len()), move |world| {
             let (sale, batch, dead) = (sale.clone(), batch.clone(), dead.clone());
             async move {
