@@ -198,6 +198,27 @@ async fn the_gateway_s_knobs_are_for_operators_and_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn m1_a_price_taken_before_it_was_asked_for_pays_its_order_and_only_operators_take_it() {
+    let scene = scene().await;
+    let shop = &scene.shop;
+    let order = shop.get(&format!("/orders/{}", scene.order), &scene.access).await.json();
+    let price = json!({ "amount": order["amount"], "currency": order["currency"] });
+    let ahead = |price: &serde_json::Value| {
+        let body = json!({ "order": scene.order, "price": price }).to_string();
+        Ask::post("/simulated-gateway/paid-ahead").json(&body)
+    };
+    refused(&scene, ahead(&price), 401, "operator_key_missing").await;
+    refused(&scene, ahead(&price).bearer(VIEWER_KEY), 403, "role_too_low").await;
+    for bad in [json!({ "amount": 0, "currency": "EUR" }), json!({ "amount": 1, "currency": "" }), json!(1)] {
+        refused(&scene, ahead(&bad).bearer(OPERATOR_KEY), 400, "malformed").await;
+    }
+    nothing_changed(&scene).await;
+    let taken = shop.send(ahead(&price).bearer(OPERATOR_KEY).build()).await.json();
+    assert_eq!(taken["state"], "paid", "{taken}");
+    shop.reaches(&scene.order, &scene.access, "paid").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn books_are_for_operators() {
     let scene = scene().await;
     let path = "/operator/v1/sales/demo/books";

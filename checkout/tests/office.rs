@@ -7,7 +7,7 @@ mod support;
 use http::StatusCode;
 use lockgate_checkout::{
     order::OrderEvent,
-    payment::{Money, Notice, Outcome, PaymentId},
+    payment::{Money, Notice, Outcome, PaymentId, Terms},
 };
 use lockgate_shared::{
     gate::{CommitAnswer, ReleaseAnswer},
@@ -42,7 +42,7 @@ async fn decide(shop: &Shop, order: ClaimId, event: OrderEvent) {
 async fn pays(shop: &Shop, order: ClaimId, money: Option<Money>) -> PaymentId {
     let payment = PaymentId::from(Uuid::from_u128(order.uuid().as_u128() + 1));
     let price = shop.store.order(order).await.unwrap().unwrap().price;
-    decide(shop, order, OrderEvent::Pay { payment }).await;
+    decide(shop, order, OrderEvent::Pay { payment, terms: Terms::default() }).await;
     let outcome = Outcome::Paid(money.unwrap_or(price));
     decide(shop, order, OrderEvent::Notified(Notice { payment, order: None, outcome })).await;
     payment

@@ -16,7 +16,6 @@ use lockgate_checkout::{
     settler::settle,
 };
 use lockgate_shared::{
-    catalog::StoredSale,
     gate::{CommitAnswer, HoldState, ReleaseAnswer},
     ids::ClaimId,
     store::{redis::RedisLink, sqlite::Sqlite},
@@ -34,6 +33,7 @@ struct Scene {
     _dir: TempDir,
 }
 
+#[expect(clippy::large_enum_variant, reason = "one for each test")]
 enum Back {
     Sqlite(Sqlite),
     ScaledOut { redis: PrivateRedis, postgres: PrivatePostgres, link: RedisLink },
@@ -43,19 +43,10 @@ fn by_hand() -> Plan {
     Plan { loops: false, webhooks: false, sweeps: false, stock: 20, ..Plan::default() }
 }
 
-/// A stock can be frozen once the catalog says that it was put on sale.
-async fn opened(shop: &Shop) {
-    let opened = |sale: &mut StoredSale| {
-        sale.controls.stock_opened_at.get_or_insert(sale.created_at);
-    };
-    shop.catalog.change(&shop.sale, opened).await.unwrap();
-}
-
 async fn on_sqlite() -> Scene {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), &by_hand()).await;
     let db = Sqlite::open(&dir.path().join("shop.db"), &[]).unwrap();
-    opened(&shop).await;
     Scene { shop, back: Back::Sqlite(db), _dir: dir }
 }
 
@@ -65,7 +56,6 @@ async fn scaled_out() -> Scene {
     let backends = Backends::scaled_out(&redis, postgres.url()).await;
     let shop = Shop::over(dir.path(), &by_hand(), support::clock(), backends, None).await;
     let link = RedisLink::connect(redis.url(), "t:").await.unwrap();
-    opened(&shop).await;
     Scene { shop, back: Back::ScaledOut { redis, postgres, link }, _dir: dir }
 }
 

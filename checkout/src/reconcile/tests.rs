@@ -123,7 +123,7 @@ fn money_and_state_of_an_order_agree_or_it_is_said_how_not() {
     let mut forgotten = sold.clone();
     forgotten.state = OrderState::Expired;
     assert_eq!(kinds(&forgotten, 1), [(Kind::MoneyWithoutSale, 998)]);
-    let mut open = asked.clone();
+    let mut open = asked;
     open.state = OrderState::Cancelled;
     assert_eq!(kinds(&open, 1), [(Kind::AttemptOpen, 0)]);
     let owed = after(&sold, &[OrderEvent::Commit(CommitAnswer::Released)]);

@@ -127,7 +127,7 @@ fn a_final_settlement_of_two_items_and_currencies_adds_up() {
     ];
     let orders = [
         order(1, "phone", eur.clone(), &[pay, arrives, commit()]),
-        order(2, "case", usd.clone(), &[paid(2, usd.clone()).to_vec(), vec![commit()]].concat()),
+        order(2, "case", usd.clone(), &[paid(2, usd).to_vec(), vec![commit()]].concat()),
         order(3, "phone", eur.clone(), &[OrderEvent::Expire, release()]),
         order(4, "phone", eur.clone(), &[OrderEvent::Cancel, release()]),
         order(5, "phone", eur, &late),

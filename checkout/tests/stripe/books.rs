@@ -58,7 +58,7 @@ fn ok(value: Value) -> Answer {
     Ok((StatusCode::OK, value))
 }
 
-fn list(data: Vec<Value>) -> Answer {
+fn list(data: &[Value]) -> Answer {
     ok(json!({"object": "list", "data": data, "has_more": false}))
 }
 
@@ -159,11 +159,12 @@ impl Books {
                         )
                 };
                 let found = self.intents.iter().filter(|(_, intent)| wanted(intent));
-                list(found.map(|(id, _)| json!({"id": id, "object": "payment_intent"})).collect())
+                let shown = found.map(|(id, _)| json!({"id": id, "object": "payment_intent"}));
+                list(&shown.collect::<Vec<_>>())
             }
             ["refunds"] => {
                 let of = |refund: &&Refund| refund.intent == query["payment_intent"];
-                list(self.refunds.iter().filter(of).map(Refund::shown).collect())
+                list(&self.refunds.iter().filter(of).map(Refund::shown).collect::<Vec<_>>())
             }
             _ => Err(missing("path")),
         }

@@ -47,7 +47,8 @@ async fn m6_a_session_paid_a_moment_before_is_not_expired_but_counts() {
     cancelled.is(409, "order_paid");
     scene.shop.reaches(&order, &access, "paid").await;
     let expires = scene.bank.calls(EXPIRE);
-    assert_eq!((expires.len(), expires[0].status), (1, 400), "{expires:?}");
+    // The settler and the one who asked may both have tried.
+    assert!(!expires.is_empty() && expires.iter().all(|call| call.status == 400), "{expires:?}");
     eventually("it is sold", 5, async || scene.shop.phone_books().await["sold"] == 1).await;
 }
 

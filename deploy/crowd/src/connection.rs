@@ -105,13 +105,20 @@ impl Connections {
     /// # Errors
     /// There is no answer.
     pub async fn call(&self, request: Ready) -> Result<Answer, Fault> {
-        let _room = self.room.acquire().await.map_err(|_| Fault::Refused)?;
+        self.timed(request).await.0
+    }
+
+    /// The same, with the time from sending to the whole answer.
+    pub async fn timed(&self, request: Ready) -> (Result<Answer, Fault>, Duration) {
+        let Ok(_room) = self.room.acquire().await else { return (Err(Fault::Refused), Duration::ZERO) };
         let mut sender = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let limit = Duration::from_secs(CALL_SECONDS_MAX);
+        let (limit, sent) = (Duration::from_secs(CALL_SECONDS_MAX), Instant::now());
         let exchanged = timeout(limit, exchange(&mut sender, self.address, request)).await;
-        let answer = exchanged.unwrap_or(Err(Fault::TimedOut))?;
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(sender);
-        Ok(answer)
+        let answer = exchanged.unwrap_or(Err(Fault::TimedOut));
+        if answer.is_ok() {
+            self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(sender);
+        }
+        (answer, sent.elapsed())
     }
 }
 

@@ -25,6 +25,18 @@ pub enum Kind {
     Buy,
     /// What is no proper request.
     Garbage,
+    /// `POST checkout` that was answered with units.
+    Claim,
+    /// `POST checkout` that was answered otherwise.
+    ClaimRefused,
+    /// `POST pay`.
+    Pay,
+    /// Paying on the gateway's page.
+    Gateway,
+    /// The return from the gateway.
+    Callback,
+    /// `GET` of an order.
+    Order,
 }
 
 impl From<Step> for Kind {

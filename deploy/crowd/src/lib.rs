@@ -11,6 +11,7 @@
 //! | `rules.rs` | PURE: the rules and the verdict |
 //! | `connection.rs` | one keep-alive connection |
 //! | `figures.rs`, `report.rs` | what is counted; what is told |
+//! | `sellout/` | another run: buyers who come back until all is sold, and pay, pay late or never |
 //! | `contest/` | another run: people against a farm of bots, and who holds the places |
 
 pub mod answer;
@@ -24,6 +25,7 @@ pub mod plan;
 pub mod report;
 pub mod requests;
 pub mod rules;
+pub mod sellout;
 pub mod shopper;
 pub mod walk;
 pub mod watch;
@@ -32,3 +34,4 @@ pub use contest::{Contest, ContestReport};
 pub use crowd::{Look, RunError, run};
 pub use plan::{Options, Plan};
 pub use report::{Outcome, Report};
+pub use sellout::{SellOut, SellOutReport};

@@ -10,13 +10,14 @@ use std::{
 
 use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use lockgate_crowd::{Contest, Look, Options, Outcome, Plan, contest, run};
+use lockgate_crowd::{Contest, Look, Options, Outcome, Plan, SellOut, contest, run, sellout};
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let visited = match planned(&options) {
         Ok(Planned::Walk(plan)) => visit(&plan, &options),
         Ok(Planned::Contest(contest)) => compete(&contest, &options),
+        Ok(Planned::SellOut(asked)) => sell_out(asked, &options),
         Err(problems) => {
             for problem in problems.lines() {
                 note(problem);
@@ -38,9 +39,13 @@ fn main() -> ExitCode {
 enum Planned {
     Walk(Plan),
     Contest(Contest),
+    SellOut(SellOut),
 }
 
 fn planned(options: &Options) -> Result<Planned, String> {
+    if let Some(asked) = SellOut::new(options)? {
+        return Ok(Planned::SellOut(asked));
+    }
     match Contest::new(options)? {
         Some(contest) => Ok(Planned::Contest(contest)),
         None => options.plan().map(Planned::Walk),
@@ -59,6 +64,24 @@ fn compete(contest: &Contest, options: &Options) -> Result<Outcome, String> {
     say(&report);
     if let Some(path) = &options.report {
         write(path, &report)?;
+    }
+    Ok(report.verdict)
+}
+
+/// Buyers until all is sold.
+fn sell_out(asked: SellOut, options: &Options) -> Result<Outcome, String> {
+    say(format_args!("seed {}", asked.plan.seed));
+    let (report, claims) = runtime()?.block_on(sellout::run(asked)).map_err(|error| error.to_string())?;
+    say(&report);
+    if let Some(path) = &options.report {
+        write(path, &report)?;
+    }
+    if let Some(path) = &options.claims {
+        let lines: Result<Vec<String>, _> = claims.iter().map(serde_json::to_string).collect();
+        let lines = lines.map_err(|error| error.to_string())?;
+        std::fs::write(path, lines.join("\n") + "\n").map_err(|error| {
+            format!("--claims {}: {error}; name a file that can be written", path.display())
+        })?;
     }
     Ok(report.verdict)
 }

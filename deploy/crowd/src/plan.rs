@@ -78,6 +78,24 @@ pub struct Options {
     /// With --bots: cores that stand for the people's own devices.
     #[arg(long, value_name = "C", default_value_t = 1, requires = "bots")]
     pub people_cores: u16,
+    /// Instead of walking through the line: buyers who come back until each has bought or all is sold.
+    #[arg(long, conflicts_with = "bots")]
+    pub sell_out: bool,
+    /// With --sell-out: their codes and addresses, one code,email a line; without it they enter as anybody.
+    #[arg(long, value_name = "FILE.csv", requires = "sell_out")]
+    pub codes: Option<PathBuf>,
+    /// With --sell-out: percent of what is held for them that they never pay.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, requires = "sell_out")]
+    pub abandon: f64,
+    /// With --sell-out: percent of what is held for them that they pay when the hold is over.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, requires = "sell_out")]
+    pub pay_late: f64,
+    /// With --sell-out: percent who want two units at first, and one if two are not to be had.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, requires = "sell_out")]
+    pub pairs: f64,
+    /// With --sell-out: write down what was held for whom, and what they were told of it, one JSON object a line.
+    #[arg(long, value_name = "FILE.jsonl", requires = "sell_out")]
+    pub claims: Option<PathBuf>,
     /// Repeats a run's people and their dice.
     #[arg(long, value_name = "SEED")]
     pub seed: Option<u64>,

@@ -144,6 +144,57 @@ impl Requests {
         }
     }
 
+    /// Taking the place of a code on the sale's list.
+    #[must_use]
+    pub fn enter_with_code(&self, code: &str, email: &str) -> Ready {
+        let body = serde_json::json!({ "code": code, "email": email }).to_string();
+        self.json(self.enter.clone(), Bytes::from(body))
+    }
+
+    /// The personal status of a ticket.
+    #[must_use]
+    pub fn personal_status(&self, ticket: &str) -> Ready {
+        bearing(self.request(Method::GET, self.status.clone(), Bytes::new()), Some(ticket))
+    }
+
+    /// Being admitted.
+    #[must_use]
+    pub fn admit(&self, ticket: &str) -> Ready {
+        self.post(self.admit.clone(), Some(ticket))
+    }
+
+    /// The `nth` claim of the `who`-th.
+    #[must_use]
+    pub fn claim(&self, token: &str, item: &str, quantity: u32, (who, nth): (u32, u32)) -> Ready {
+        let body = serde_json::json!({ "item": item, "quantity": quantity }).to_string();
+        let mut request = bearing(self.json(self.checkout.clone(), Bytes::from(body)), Some(token));
+        if let Ok(value) = HeaderValue::try_from(format!("{}-{who}-{nth}", self.keys)) {
+            request.headers_mut().insert("idempotency-key", value);
+        }
+        request
+    }
+
+    /// An order (`rest` is empty), or something done to it, by its access key.
+    #[must_use]
+    pub fn order(&self, method: Method, id: &str, rest: &str, access_key: &str) -> Ready {
+        let uri = format!("/orders/{id}{rest}").parse().unwrap_or_default();
+        bearing(self.request(method, uri, Bytes::new()), Some(access_key))
+    }
+
+    /// Paying on the gateway's page.
+    #[must_use]
+    pub fn pay_at(&self, page: &str) -> Ready {
+        let page = page.parse().unwrap_or_default();
+        let body = Bytes::from_static(b"outcome=paid");
+        typed(self.request(Method::POST, page, body), "application/x-www-form-urlencoded")
+    }
+
+    /// Following a link.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Ready {
+        self.request(Method::GET, path.parse().unwrap_or_default(), Bytes::new())
+    }
+
     fn request(&self, method: Method, uri: Uri, body: Bytes) -> Ready {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;

@@ -75,7 +75,7 @@ def told(claims, orders, lost_at=None):
     return differences
 
 
-def units(orders, books):
+def units(orders, books, stock=None):
     """No unit has two owners; what the gate counts as sold is what is paid for; everything else is back."""
     differences, owners = [], {}
     sold = collections.Counter()
@@ -89,7 +89,7 @@ def units(orders, books):
                 differences.append(f"{order['item']} {unit} belongs to {first} and {order['id']}")
     if books is None:
         return [*differences, "the books cannot be read"], sum(sold.values())
-    stock = {"scarce": SCARCE, "plenty": PLENTY}
+    stock = stock or {"scarce": SCARCE, "plenty": PLENTY}
     for item in books["items"]:
         name = item["item"]
         if item["difference"] or item["stock"] != stock[name] or item["available"] + item["held"] + item["sold"] != item["stock"]:

@@ -13,7 +13,7 @@ REFUSALS = {
     "enter": set(), "admit": {(409, "not_your_turn"), (410, "turn_missed")},
     "claim": {(409, "sold_out"), (409, "limit_reached"), (409, "in_progress"), (409, "line_up_again"), (403, "token_expired")},
     "pay": {(409, "order_expired"), (409, "order_paid"), (409, "order_cancelled"), (409, "too_many_attempts")},
-    "finish": set(), "order": set(),
+    "finish": set(), "order": set(), "callback": set(), "pay_ahead": set(),
     "cancel": {(409, "order_expired"), (409, "order_paid"), (409, "order_cancelled")},
 }
 
@@ -30,6 +30,8 @@ class Claim:
 
 class Buyers:
     """`at_once` buyers at any time, each a new account, until told to stop."""
+
+    plans = PLANS
 
     def __init__(self, fleet, rng, at_once, forgiven=()):
         self.fleet, self.rng, self.at_once = fleet, rng, at_once
@@ -133,7 +135,7 @@ class Buyers:
             return
         claim = await self.claim(own, key, admitted.json()["token"])
         if claim is not None:
-            plan = self.rng.choices(list(PLANS), list(PLANS.values()))[0]
+            plan = self.rng.choices(list(self.plans), list(self.plans.values()))[0]
             await getattr(self, plan)(own, claim)
 
     async def claim(self, own, key, token):

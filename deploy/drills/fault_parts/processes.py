@@ -2,6 +2,21 @@
 import asyncio, os, pathlib, re, signal, socket, subprocess, time
 
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def found_binary(name, variable):
+    """The program that the environment names, or the newest build of it; built when there is none."""
+    if variable in os.environ:
+        return pathlib.Path(os.environ[variable])
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    built = [path for path in (target / kind / name for kind in ("release", "debug")) if path.exists()]
+    if not built:
+        subprocess.run(["cargo", "build", "--release", "--locked", "-p", name], cwd=ROOT, check=True)
+        built = [target / "release" / name]
+    return max(built, key=lambda path: path.stat().st_mtime)
+
+
 def free_port():
     with socket.socket() as own:
         own.bind(("127.0.0.1", 0))

@@ -235,14 +235,11 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::DeadLetters { sale, retry: true } => {
             send(call(Method::POST, &format!("/{sale}/dead-letters/retry"))).await
         }
-        Action::Outbox { retry, message } => {
-            let url = format!("{}/operator/v1/outbox", command.url.trim_end_matches('/'));
-            let request = if *retry {
-                client.post(url + "/retry").json(&json!({ "message": message }))
-            } else {
-                client.get(url)
-            };
-            send(request.bearer_auth(&command.key)).await
+        Action::Outbox { retry: false, .. } => {
+            send(client.get(format!("{base}/outbox")).bearer_auth(&command.key)).await
+        }
+        Action::Outbox { retry: true, message } => {
+            send(ask("/outbox/retry").json(&json!({ "message": message }))).await
         }
         Action::Orders(options) => office::orders(options, &call).await,
         Action::Export { sale, format } => office::export(sale, *format, &call).await,

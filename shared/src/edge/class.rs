@@ -55,7 +55,9 @@ impl Class {
             (_, "/orders/{order_id}") => Self::Order,
             (_, "/payment/callback") => Self::Callback,
             (_, "/payment/webhook") => Self::Service,
-            (_, "/metrics" | "/simulated-gateway/behaviour") => Self::Operator,
+            (_, "/metrics" | "/simulated-gateway/behaviour" | "/simulated-gateway/paid-ahead") => {
+                Self::Operator
+            }
             (_, route) if route.starts_with("/operator") => Self::Operator,
             (_, route) if route.starts_with("/gate/") || route.starts_with("/simulated-gateway/") => {
                 Self::Service

@@ -219,7 +219,7 @@ async fn reclaims_and_claims_at_once_sell_each_unit_once(bench: &Bench) {
             if n > 10 {
                 store.claim(&sale, &claim(n)).await.map(|answer| matches!(answer, ClaimAnswer::Held { .. }))
             } else {
-                let answer = store.reclaim(&sale, claim_id((n + 1) / 2), &FREE).await;
+                let answer = store.reclaim(&sale, claim_id(n.div_ceil(2)), &FREE).await;
                 answer.map(|answer| matches!(answer, ReclaimAnswer::Reclaimed { .. }))
             }
         }

@@ -27,6 +27,8 @@ pub struct Behaviour {
     pub drop_callback: bool,
     /// Whether a payment that was made unpayable can be paid all the same, as money that was on its way arrives late.
     pub late_success: bool,
+    /// Whether every answer to a refund is lost, after the money went back.
+    pub lose_refund_answers: bool,
 }
 
 fn number_or_flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {

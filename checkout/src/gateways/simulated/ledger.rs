@@ -16,9 +16,10 @@ use crate::{
     payment::{Money, PaymentId},
 };
 
-const TABLES: &[Migration] = &[Migration {
-    version: 1,
-    sql: "
+const TABLES: &[Migration] = &[
+    Migration {
+        version: 1,
+        sql: "
         CREATE TABLE payments (
             id TEXT PRIMARY KEY, order_id TEXT, amount INTEGER, currency TEXT, description TEXT, return_url TEXT,
             state TEXT NOT NULL
@@ -29,7 +30,10 @@ const TABLES: &[Migration] = &[Migration {
         ) STRICT;
         CREATE INDEX webhooks_due ON webhooks (next_try_at);
     ",
-}];
+    },
+    // How often the money of a payment was asked back: what went back went back once all the same.
+    Migration { version: 2, sql: "ALTER TABLE payments ADD COLUMN refund_calls INTEGER NOT NULL DEFAULT 0;" },
+];
 
 /// Webhooks sent in one round.
 const ROUND_MAX: i64 = 64;
@@ -92,7 +96,8 @@ impl Ledger {
         self.db
             .write("gateway start", move |db| {
                 db.prepare_cached(
-                    "INSERT INTO payments VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open') ON CONFLICT DO NOTHING",
+                    "INSERT INTO payments (id, order_id, amount, currency, description, return_url, state)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open') ON CONFLICT DO NOTHING",
                 )?
                 .execute(params![
                     order.payment.to_string(),
@@ -125,9 +130,39 @@ impl Ledger {
     pub(crate) async fn refund(&self, payment: PaymentId) -> Result<Option<Entry>, StoreError> {
         self.db
             .write("gateway refund", move |db| {
-                db.prepare_cached("UPDATE payments SET state = 'refunded' WHERE id = ?1 AND state = 'paid'")?
-                    .execute([payment.to_string()])?;
+                db.prepare_cached(
+                    "UPDATE payments SET state = 'refunded', refund_calls = refund_calls + 1
+                     WHERE id = ?1 AND state IN ('paid', 'refunded')",
+                )?
+                .execute([payment.to_string()])?;
                 entry(db, payment)
+            })
+            .await
+    }
+
+    /// Takes the price of an order before the shop asked for it; its webhook is written down in the same step.
+    pub(crate) async fn take_ahead(
+        &self,
+        payment: PaymentId,
+        order: ClaimId,
+        price: Money,
+        webhook: WebhookPlan,
+    ) -> Result<Entry, StoreError> {
+        self.db
+            .write("gateway take ahead", move |db| {
+                db.prepare_cached(
+                    "INSERT INTO payments (id, order_id, amount, currency, description, return_url, state)
+                     VALUES (?1, ?2, ?3, ?4, 'Paid ahead', '', 'paid')",
+                )?
+                .execute(params![
+                    payment.to_string(),
+                    order.to_string(),
+                    price.amount,
+                    price.currency
+                ])?;
+                let entry = entry_or_fail(db, payment)?;
+                write_webhook(db, &entry, &webhook)?;
+                Ok(entry)
             })
             .await
     }

@@ -14,7 +14,9 @@ use http::{HeaderMap, StatusCode, request::Parts};
 use lockgate_shared::{
     clock::Clock,
     credentials,
+    ids::ClaimId,
     keys::KeyRing,
+    limits::PRICE_MAX,
     operator::{OperatorKeys, Role},
     problem::Problem,
     request::{parse_json, read_body, read_bytes},
@@ -31,7 +33,10 @@ use super::{
     pages,
     sender::Sender,
 };
-use crate::{gateways::PaymentOrder, payment::PaymentId};
+use crate::{
+    gateways::PaymentOrder,
+    payment::{Money, PaymentId},
+};
 
 /// Largest body of an API call.
 const BODY_BYTES_MAX: usize = 16 * 1024;
@@ -85,6 +90,7 @@ impl Service {
     pub fn operator_router(self: &Arc<Self>) -> Router {
         Router::new()
             .route("/simulated-gateway/behaviour", get(show_behaviour).put(set_behaviour))
+            .route("/simulated-gateway/paid-ahead", post(pay_ahead))
             .with_state(Arc::clone(self))
     }
 
@@ -121,15 +127,13 @@ impl Service {
         call: impl Future<Output = Result<Option<Entry>, StoreError>>,
     ) -> Result<Json<Answer>, Problem> {
         let fault = self.behaviour.load().failure(rand::rng().random::<f64>());
-        let failed =
-            || Problem::unavailable("simulated_failure", "The simulated gateway fails as it was told to.");
         self.delay().await;
         if fault == Some(Fault::Before) {
-            return Err(failed());
+            return Err(simulated_failure());
         }
         let entry = call.await?;
         if fault == Some(Fault::After) {
-            return Err(failed());
+            return Err(simulated_failure());
         }
         entry.map(|entry| Json(entry.answer())).ok_or_else(no_such_payment)
     }
@@ -142,6 +146,10 @@ impl Service {
             first_try_at: self.parts.clock.now().plus(Duration::from_millis(behaviour.webhook_delay_ms)),
         }
     }
+}
+
+fn simulated_failure() -> Problem {
+    Problem::unavailable("simulated_failure", "The simulated gateway fails as it was told to.")
 }
 
 fn no_such_payment() -> Problem {
@@ -202,7 +210,8 @@ async fn refund(
     headers: HeaderMap,
 ) -> Result<Json<Answer>, Problem> {
     service.authorize(&headers)?;
-    service.misbehave(service.ledger.refund(payment)).await
+    let answer = service.misbehave(service.ledger.refund(payment)).await;
+    if service.behaviour.load().lose_refund_answers { Err(simulated_failure()) } else { answer }
 }
 
 async fn show_page(
@@ -239,6 +248,33 @@ async fn finish(
         return pages::pay(&entry);
     }
     Ok(pages::back_to_shop(&entry))
+}
+
+/// A payment that the shop did not ask for yet.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ahead {
+    order: ClaimId,
+    price: Money,
+}
+
+/// Takes the price of an order before the shop asked for it, so that its webhook comes before the order is there.
+async fn pay_ahead(
+    State(service): State<Arc<Service>>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Json<Answer>, Problem> {
+    service.parts.operator_keys.authorize(&headers, Role::Operator)?;
+    let (ahead, _) = read_body::<Ahead>(request).await?;
+    let Money { amount, currency } = &ahead.price;
+    if !(1..=PRICE_MAX).contains(amount) || currency.len() != 3 {
+        let detail = "price must be an amount of minor units above 0, and a currency such as EUR.";
+        return Err(Problem::malformed(detail));
+    }
+    let payment = PaymentId::from_random(rand::rng().random());
+    let entry = service.ledger.take_ahead(payment, ahead.order, ahead.price, service.plan()).await?;
+    service.due.notify_one();
+    Ok(Json(entry.answer()))
 }
 
 async fn show_behaviour(
