@@ -83,6 +83,9 @@ impl OrderStore for OrderSeam {
             let (sale, batch, dead) = (sale.clone(), batch.clone(), dead.clone());
             async move {
                 let placed = world.orders.place(&sale, &batch, &dead, now).await?;
+                for _ in &placed.anomalies {
+                    world.count("unit given to two claims");
+                }
                 for order in &placed.changed {
                     world.note(format!(
                         "orders: {} {:?}/{:?}",
