@@ -39,6 +39,9 @@ pub struct ItemLine {
     pub item: ItemId,
     /// Units on sale.
     pub stock: u32,
+    /// Units that the sale's definition says, where it says another number: what a rebuild would put on sale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub defined: Option<u32>,
     /// Units nobody has.
     pub available: u32,
     /// Units held at the gate.
@@ -64,9 +67,23 @@ impl App {
             let stock = self.gate.direct().stock(sale).await?;
             let books = compare(sale, &stock, &self.store.books(sale).await?);
             if books.balanced || Instant::now() >= deadline {
-                return Ok(Books { reconciled: self.reconciled(sale).await?, ..books });
+                let reconciled = self.reconciled(sale).await?;
+                let mut books = Books { reconciled, ..books };
+                self.define(&mut books);
+                return Ok(books);
             }
             tokio::time::sleep(AGAIN_EVERY).await;
+        }
+    }
+}
+
+impl App {
+    /// Says where the definition has another number of units than the gate.
+    fn define(&self, books: &mut Books) {
+        let Some(sale) = self.catalog.sale(&books.sale) else { return };
+        for line in &mut books.items {
+            let stock = sale.definition.item(&line.item).map(|item| item.stock);
+            line.defined = stock.filter(|stock| *stock != line.stock);
         }
     }
 }
@@ -84,6 +101,7 @@ fn compare(sale: &SaleId, stock: &StockSnapshot, orders: &BTreeMap<ItemId, ItemB
         items.push(ItemLine {
             item: counts.item.clone(),
             stock: counts.stock,
+            defined: None,
             available: counts.available,
             held: counts.held,
             sold: counts.sold,

@@ -110,8 +110,10 @@ fn by_order(order: &OrderRecord, survived: Option<&Hold>, kid: &str) -> (Rank, H
             Some(HoldState::Held | HoldState::Expiring) => (Rank::Held, live),
             _ => (Rank::ToBeReleased, HoldState::Released),
         },
-        // The gate was never told, or has sold what nobody paid for: it stays as it was.
-        (_, GateSide::Disputed) => (Rank::ToBeReleased, known.unwrap_or(HoldState::Released)),
+        // The gate has sold what nobody paid for: it stays sold. Where it was never told, the units are another's.
+        (_, GateSide::Disputed) if known == Some(HoldState::Committed) => {
+            (Rank::ToBeReleased, HoldState::Committed)
+        }
         // Also where the gate is still to be told: left live, the hold would stay for good if what the gate had
         // recorded of an earlier release were taken in after this.
         _ => (Rank::ToBeReleased, HoldState::Released),

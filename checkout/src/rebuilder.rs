@@ -4,12 +4,12 @@
 //! given a fresh stock. Any number of processes may do this at once; the first to conclude wins.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use lockgate_shared::{
     gate::{
         ConcludeAnswer, ConcludeRequest, Freeze, FreezeAnswer, FreezeRequest, GateError, Hold, HoldState,
@@ -42,6 +42,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 4;
 /// Rebuilds begun anew because pages were lost, before it is called a failure.
 const TRIES_MAX: usize = 3;
+/// Tries of one call to the gate: one lost reply among thousands has nothing begin anew.
+const CALL_TRIES: u32 = 3;
+/// Pause between them.
+const CALL_PAUSE: Duration = Duration::from_millis(50);
+/// Longest that batches which other readers have in hand are waited for.
+const OTHERS_MAX: Duration = Duration::from_secs(3);
+/// How often it is looked whether they are through.
+const OTHERS_EVERY: Duration = Duration::from_millis(50);
 
 /// What a rebuild came to.
 #[derive(Clone, Debug, Serialize)]
@@ -52,6 +60,16 @@ pub struct Recovery {
     pub generation: u64,
     /// Whether this process did it; otherwise another was faster.
     pub here: bool,
+    /// What was found and made; `None` where another process knows.
+    #[serde(flatten)]
+    pub figures: Option<Figures>,
+    /// Time it took, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// What a rebuild found and made.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
     /// Holds that were left in the store.
     pub survived: usize,
     /// Holds that cannot be read and are given up, unless their orders tell what they were.
@@ -68,8 +86,6 @@ pub struct Recovery {
     pub unhoused: usize,
     /// Units held or sold beyond the stock, which was raised by them.
     pub beyond_stock: u64,
-    /// Time it took, in milliseconds.
-    pub took_ms: u64,
 }
 
 /// Why a sale is not open again yet.
@@ -105,35 +121,35 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut troubles = Troubles::default();
+    // Each sale by itself: one whose rebuild takes long keeps no other closed.
+    let (mut work, mut under_way) = (FuturesUnordered::new(), BTreeSet::new());
     loop {
+        let mut is_new = false;
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
+            Some((sale, done)) = work.next(), if !work.is_empty() => {
+                under_way.remove(&sale);
+                troubles.note(sale, done);
+            }
             () = app.gate.direct().frozen().arrived() => {}
-            _ = looks.tick() => {}
+            _ = looks.tick() => is_new = true,
         }
-        let mut sales = app.gate.direct().frozen().take();
-        for sale in app.catalog.sales().iter().filter(|sale| sale.controls.stock_opened_at.is_none()) {
-            sales.entry(sale.definition.id.clone()).or_insert(0);
+        let mut begins = |sale: &SaleId| under_way.len() < AT_ONCE && under_way.insert(sale.clone());
+        let mut sales = app.gate.direct().frozen().take(&mut begins);
+        if is_new {
+            for sale in app.catalog.sales().iter().filter(|sale| sale.controls.stock_opened_at.is_none()) {
+                if begins(&sale.definition.id) {
+                    sales.insert(sale.definition.id.clone(), Some(0));
+                }
+            }
         }
-        if sales.is_empty() {
-            continue;
-        }
-        let work = stream::iter(sales).map(|(sale, generation)| {
+        for (sale, generation) in sales {
             let app = Arc::clone(&app);
-            async move {
+            work.push(async move {
                 let done = tend(&app, &sale, generation).await;
                 (sale, done)
-            }
-        });
-        let work = work.buffer_unordered(AT_ONCE).for_each(|(sale, done)| {
-            troubles.note(sale, done);
-            std::future::ready(())
-        });
-        tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => return,
-            () = work => {}
+            });
         }
     }
 }
@@ -147,10 +163,15 @@ impl Troubles {
         match done {
             Ok(done) => {
                 self.0.remove(&sale);
-                if done.generation > 1 || done.orders > 0 {
-                    tracing::warn!(%sale, generation = done.generation, here = done.here, took_ms = done.took_ms,
-                        survived = done.survived, orders = done.orders, orders_made = done.orders_made,
-                        holds_made = done.holds_made, "the stock of a frozen sale is rebuilt");
+                let (generation, took_ms) = (done.generation, done.took_ms);
+                match done.figures {
+                    Some(done) if generation > 1 || done.orders > 0 => {
+                        tracing::warn!(%sale, generation, took_ms, survived = done.survived, orders = done.orders,
+                            orders_made = done.orders_made, holds_made = done.holds_made,
+                            "the stock of a frozen sale is rebuilt");
+                    }
+                    Some(_) => {}
+                    None => tracing::debug!(%sale, generation, "another process has put the stock there"),
                 }
             }
             Err(trouble) => {
@@ -164,9 +185,13 @@ impl Troubles {
     }
 }
 
-async fn tend(app: &App, sale: &SaleId, generation: u64) -> Result<Recovery, Trouble> {
-    let why = if generation == 0 { "a new sale" } else { "the store is not as the gate left it" };
-    let done = recover(app, sale, Some(generation), why).await;
+async fn tend(app: &App, sale: &SaleId, generation: Option<u64>) -> Result<Recovery, Trouble> {
+    let why = match generation {
+        Some(0) => "a new sale",
+        Some(_) => "the store is not as the gate left it",
+        None => "the gate gave a unit to two claims",
+    };
+    let done = recover(app, sale, generation, why).await;
     if done.is_err() {
         tokio::time::sleep(PAUSE).await;
         app.gate.direct().frozen().note(sale, generation);
@@ -187,7 +212,8 @@ pub async fn recover(
     let started = Instant::now();
     let request = FreezeRequest { if_generation, why: why.to_owned() };
     for _ in 0..TRIES_MAX {
-        let freeze = match app.gate.direct().freeze(sale, &request).await? {
+        let (answer, _) = again(|| app.gate.direct().freeze(sale, &request)).await?;
+        let freeze = match answer {
             FreezeAnswer::Frozen(freeze) => freeze,
             FreezeAnswer::Rebuilt { generation } => return Ok(elsewhere(sale, generation, started)),
         };
@@ -199,19 +225,22 @@ pub async fn recover(
 }
 
 fn elsewhere(sale: &SaleId, generation: u64, started: Instant) -> Recovery {
-    Recovery {
-        sale: sale.clone(),
-        generation,
-        here: false,
-        survived: 0,
-        unreadable: 0,
-        orders: 0,
-        orders_made: 0,
-        holds_made: 0,
-        displaced: 0,
-        unhoused: 0,
-        beyond_stock: 0,
-        took_ms: millis(started),
+    Recovery { sale: sale.clone(), generation, here: false, figures: None, took_ms: millis(started) }
+}
+
+/// The answer of a call that may be repeated, and how often it was asked for.
+async fn again<T, F>(call: impl Fn() -> F) -> Result<(T, u32), GateError>
+where
+    F: Future<Output = Result<T, GateError>>,
+{
+    let mut tries = 1;
+    loop {
+        match call().await {
+            Ok(answer) => return Ok((answer, tries)),
+            Err(error) if tries >= CALL_TRIES => return Err(error),
+            Err(_) => tokio::time::sleep(CALL_PAUSE).await,
+        }
+        tries += 1;
     }
 }
 
@@ -235,6 +264,10 @@ async fn reopen(
     let mut orders = all_orders(app, sale).await?;
     let orders_made = place_missing(app, sale, &survived, &mut orders).await?;
     let rebuilt = rebuild(&survived, &orders, app.access.kid());
+    // Before the sale opens: should this be cut off, the next rebuild does it.
+    end_losers(app, &rebuilt, &orders).await?;
+    // What operators changed until the freeze is in the definition by now.
+    app.catalog.refresh().await?;
     let definition = app.catalog.sale(sale).ok_or(Trouble::NoSuchSale)?;
     let items: Vec<(ItemId, u32)> =
         definition.definition.items.iter().map(|item| (item.item.clone(), item.stock)).collect();
@@ -246,9 +279,8 @@ async fn reopen(
         ConcludeAnswer::Stale => return Ok(Some(elsewhere(sale, freeze.generation + 1, started))),
     };
     app.stock.returned(sale);
-    end_losers(app, &rebuilt, &orders).await?;
     app.work.notify_one();
-    Ok(Some(Recovery {
+    let figures = Figures {
         survived: survived.len(),
         unreadable,
         orders: orders.len(),
@@ -257,20 +289,28 @@ async fn reopen(
         displaced: rebuilt.displaced.len(),
         unhoused: rebuilt.unhoused.len(),
         beyond_stock: ledger.beyond,
-        here: true,
-        ..elsewhere(sale, generation, started)
-    }))
+    };
+    Ok(Some(Recovery { here: true, figures: Some(figures), ..elsewhere(sale, generation, started) }))
 }
 
+/// Takes in what nobody has read, and waits a while for what other readers have in hand: their claims would not be among
+/// the orders yet.
 async fn drain(app: &App, sale: &SaleId) -> Result<(), StoreError> {
-    while intake::take_batch(app, sale).await? > 0 {}
-    Ok(())
+    let mut waited = Duration::ZERO;
+    loop {
+        while intake::take_batch(app, sale).await? > 0 {}
+        if waited >= OTHERS_MAX || app.events.backlog(sale, intake::GROUP).await?.pending == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(OTHERS_EVERY).await;
+        waited += OTHERS_EVERY;
+    }
 }
 
 async fn surviving_holds(app: &App, sale: &SaleId) -> Result<(BTreeMap<ClaimId, Hold>, u64), Trouble> {
     let (mut holds, mut unreadable, mut after) = (BTreeMap::new(), 0, None);
     loop {
-        let page = app.gate.direct().holds(sale, after.as_deref()).await?;
+        let (page, _) = again(|| app.gate.direct().holds(sale, after.as_deref())).await?;
         holds.extend(page.holds.into_iter().map(|hold| (hold.claim, hold)));
         unreadable += page.unreadable;
         after = page.next;
@@ -374,11 +414,19 @@ impl Upload<'_> {
             .chunks(LEDGER_PAGE_MAX)
             .map(|part| StageRequest { returned: part.to_vec(), ..blank() });
         for page in holds_pages.chain(accounts_pages).chain(returned_pages) {
-            if self.app.gate.direct().stage(self.sale, &page).await? == StageAnswer::Stale {
+            let (answer, _) = again(|| self.app.gate.direct().stage(self.sale, &page)).await?;
+            if answer == StageAnswer::Stale {
                 return Ok(ConcludeAnswer::Stale);
             }
         }
         let request = ConcludeRequest::of(self.freeze, self.token, holds.len(), ledger);
-        Ok(self.app.gate.direct().conclude(self.sale, &request).await?)
+        let (answer, tries) = again(|| self.app.gate.direct().conclude(self.sale, &request)).await?;
+        Ok(match answer {
+            // It was concluded, and of all that may have done it, this is what was asked for and had no answer.
+            ConcludeAnswer::Stale if tries > 1 => {
+                ConcludeAnswer::Reopened { generation: self.freeze.generation + 1 }
+            }
+            answer => answer,
+        })
     }
 }

@@ -270,7 +270,7 @@ async fn freeze_forgetful(app: &App, order: &OrderRecord) -> Result<(), String> 
     };
     let answer = app.gate.direct().freeze(&order.sale, &request).await.map_err(|error| error.to_string())?;
     if let FreezeAnswer::Frozen(freeze) = answer {
-        app.gate.direct().frozen().note(&order.sale, freeze.generation);
+        app.gate.direct().frozen().note(&order.sale, Some(freeze.generation));
     }
     Ok(())
 }

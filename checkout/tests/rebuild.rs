@@ -187,6 +187,17 @@ async fn h7_holds_that_were_removed_by_hand_come_back_with_their_orders() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn m3_something_else_in_the_place_of_the_log_is_noticed_and_removed() {
+    let scene = scene(Plan::default()).await;
+    let orders = scene.running().await;
+    scene.lose(&["events"]).await;
+    scene.say(&["SET", "t:{demo}:events", "x"]).await;
+    scene.won_after_a_moment(5, "k").await;
+    scene.sold("nothing is lost", 5, 3, 2).await;
+    scene.goes_on(&orders).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h10_an_older_copy_of_the_data_is_brought_up_to_date_by_the_orders() {
     let scene = scene(Plan::default()).await;
     let mut copy = Vec::new();

@@ -29,6 +29,8 @@ async fn a_sold_out_sale_goes_on_with_added_units_and_the_definition_says_so() {
     shop.finish(&shop.pay(&order, &access).await, "paid").await;
     shop.reaches(&order, &access, "paid").await;
     shop.checkout(2, "k", 1).await.is(409, "sold_out");
+    // The gate hears of the payment a moment after the order.
+    eventually("sold", 10, async || shop.books().await["items"][0]["sold"] == 2).await;
     let added = change(&shop, 3, "").await;
     let counts = json!({ "item": "phone", "stock": 5, "available": 3, "held": 0, "sold": 2 });
     assert_eq!((added.status, added.json()), (StatusCode::OK, counts));

@@ -381,7 +381,7 @@ impl GateClient {
         let code = problem.get("code").and_then(|code| code.as_str()).unwrap_or_default();
         if code == FROZEN_CODE {
             let generation = problem.get("generation").and_then(serde_json::Value::as_u64).unwrap_or(0);
-            self.frozen.note(sale, generation);
+            self.frozen.note(sale, Some(generation));
             return Err(GateError::Frozen(generation));
         }
         let words = format!("{status} {code}");

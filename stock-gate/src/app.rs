@@ -3,6 +3,8 @@
 mod rebuild;
 mod reclaim;
 mod restock;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::rebuild::is_suspicion;
 
@@ -15,7 +17,7 @@ use lockgate_shared::{
         ClaimAnswer, ClaimRequest, CommitAnswer, ForfeitAnswer, Hold, ReleaseAnswer, StockSnapshot,
         UNKNOWN_CODE,
     },
-    ids::{ClaimId, SaleId, TokenId},
+    ids::{ClaimId, ItemId, SaleId, TokenId},
     keys::KeyRing,
     limits::QUANTITY_MAX,
     problem::Problem,
@@ -25,7 +27,7 @@ use lockgate_shared::{
 use crate::{
     hold::{self, Opening},
     stock::Limits,
-    store::{Claim, Store},
+    store::{Claim, Store, Suspicion},
 };
 
 pub use lockgate_shared::limits::MEMO_BYTES_MAX;
@@ -71,7 +73,11 @@ impl App {
             refusal: hold::refusal(&opening(&found), request.epoch, self.clock.now()),
             request,
         };
-        let answer = self.told(&found, self.store.claim(sale, &claim).await).await?;
+        let answer = match self.store.claim(sale, &claim).await {
+            Ok(ClaimAnswer::NoSuchItem) => no_such_item(&found, &claim.request.item, ClaimAnswer::NoSuchItem),
+            answer => answer,
+        };
+        let answer = self.told(&found, answer).await?;
         metrics::counter!("lockgate_claims_total", "outcome" => outcome(&answer)).increment(1);
         Ok(answer)
     }
@@ -167,6 +173,14 @@ fn check(request: &ClaimRequest) -> Result<(), Problem> {
         )));
     }
     Ok(())
+}
+
+/// What it means that the store has no such item: where the sale has it, the store has lost it.
+fn no_such_item<T>(sale: &StoredSale, item: &ItemId, answer: T) -> Result<T, StoreError> {
+    match sale.definition.item(item) {
+        Some(_) => Err(StoreError::untouched("item", Suspicion::no_item(item))),
+        None => Ok(answer),
+    }
 }
 
 fn limits(sale: &StoredSale) -> Limits {

@@ -142,6 +142,15 @@ pub enum Restock {
     },
 }
 
+/// The sale-wide limit and the units all items would have together, where `change` would leave fewer than it of `units`:
+/// a definition whose limit is above its stock is refused wherever it is written.
+#[must_use]
+pub fn below_total_limit(units: u64, change: i64, limit: Option<u32>) -> Option<(u32, u64)> {
+    let total = units.saturating_add_signed(change);
+    let limit = limit.filter(|limit| change < 0 && total < u64::from(*limit))?;
+    Some((limit, total))
+}
+
 /// What adding `change` units (or withdrawing so many, where it is negative) comes to.
 #[must_use]
 pub fn restock(counts: Counts, change: i64) -> Restock {

@@ -44,7 +44,7 @@ use crate::{
     gate::Gate,
     gateways::Gateway,
     intake::{IntakeSettings, backlog::BacklogView, pace::Pace},
-    order::{Anomaly, OrderEvent, OrderRecord, Placement, Verdict},
+    order::{Anomaly, OrderEvent, OrderRecord, Placement, UNIT_TAKEN, Verdict},
     outbox::Outbox,
     stock_view::StockView,
     store::{Guarded, Placed, Store},
@@ -257,6 +257,9 @@ impl App {
     pub(crate) fn placed(&self, placed: &Placed) {
         for (order, anomaly) in &placed.anomalies {
             log_anomaly(*order, anomaly);
+            if let Some(order) = placed.changed.iter().find(|changed| changed.id == *order) {
+                self.suspect(order, anomaly);
+            }
         }
         if placed.changed.iter().any(OrderRecord::is_unsettled) {
             self.work.notify_one();
@@ -268,11 +271,19 @@ impl App {
     fn report(&self, order: &OrderRecord, anomalies: &[Anomaly]) {
         for anomaly in anomalies {
             log_anomaly(order.id, anomaly);
+            self.suspect(order, anomaly);
         }
         if order.is_unsettled() {
             self.work.notify_one();
         }
         self.outbox.wake();
+    }
+
+    /// A gate that gives one unit to two claims has forgotten one of them: its stock is rebuilt.
+    fn suspect(&self, order: &OrderRecord, anomaly: &Anomaly) {
+        if anomaly.kind == UNIT_TAKEN {
+            self.gate.direct().frozen().note(&order.sale, None);
+        }
     }
 
     /// The present moment.

@@ -7,7 +7,7 @@ use lockgate_shared::{
 
 use super::{
     ATTEMPTS_MAX, Anomaly, Decision, EndReason, GateSide, Intake, OrderEvent, OrderRecord, OrderState,
-    Refusal, Verdict,
+    Placement, Refusal, UNIT_TAKEN, Verdict,
 };
 use crate::{
     payment::{self, Notice, PaymentId, PaymentRecord, PaymentState, Terms},
@@ -36,6 +36,14 @@ impl OrderRecord {
         self.state = OrderState::Paid;
         self.ending = None;
         self.gate = GateSide::Committed;
+    }
+
+    /// A gate that forgot a claim and is asked again may give it other units. The later hold is the one it knows.
+    fn claimed_anew(&mut self, claim: &Placement) {
+        let is_same = claim.item == self.item && claim.units.len() == self.units.len();
+        if is_same && self.gate == GateSide::Held && claim.claimed_at > self.claimed_at {
+            self.units.clone_from(&claim.units);
+        }
     }
 
     fn begin_to_end(&mut self, reason: EndReason) {
@@ -112,7 +120,7 @@ pub fn place(before: Option<&OrderRecord>, intake: &Intake) -> Option<OrderRecor
     };
     let mut after = before.clone();
     match intake {
-        Intake::Claimed(_) => {}
+        Intake::Claimed(claim) => after.claimed_anew(claim),
         Intake::Expiring(_) => expire(&mut after),
         Intake::Committed(claim) => match after.gate {
             GateSide::CommitDue => after.gate = GateSide::Committed,
@@ -145,7 +153,7 @@ pub fn dispute(order: &OrderRecord) -> (OrderRecord, Anomaly) {
         "another live order owns a unit of this claim; cancelled before any payment, gate not told"
     };
     after.gate = GateSide::Disputed;
-    (after, Anomaly { payment: None, kind: "unit_taken", detail: detail.into() })
+    (after, Anomaly { payment: None, kind: UNIT_TAKEN, detail: detail.into() })
 }
 
 fn pay(order: &mut OrderRecord, payment: PaymentId, terms: &Terms, now: Timestamp) -> Verdict {

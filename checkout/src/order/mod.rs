@@ -27,6 +27,9 @@ use crate::{
     refund,
 };
 
+/// The kind of anomaly by which a unit turns out to have been given to two claims.
+pub const UNIT_TAKEN: &str = "unit_taken";
+
 /// Most payment attempts one order may make.
 pub const ATTEMPTS_MAX: usize = 20;
 

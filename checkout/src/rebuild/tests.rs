@@ -125,6 +125,20 @@ fn the_order_decides_what_a_hold_of_an_old_copy_says_wrongly() {
 }
 
 #[test]
+fn h1_an_order_that_gave_way_has_no_live_hold_unless_the_gate_sold_it() {
+    for (state, expected) in [
+        (HoldState::Held, HoldState::Released),
+        (HoldState::Expiring, HoldState::Released),
+        (HoldState::Released, HoldState::Released),
+        (HoldState::Committed, HoldState::Committed),
+    ] {
+        let survived = hold(1, &[4], state);
+        let (disputed, _) = order::dispute(&order(&survived, Came::Awaiting));
+        assert_eq!(states(&run(&[survived], &[disputed])), [expected]);
+    }
+}
+
+#[test]
 fn m5_a_reclaim_under_way_keeps_what_the_gate_sold_and_never_a_unit_that_another_order_owns() {
     let (own, others) = (hold(1, &[4], HoldState::Released), hold(1, &[9], HoldState::Committed));
     let late = order(&own, Came::PaidLate);

@@ -106,7 +106,8 @@ impl Kind {
     pub fn repair(self) -> Option<Repair> {
         match self {
             Self::HoldWithoutOrder => Some(Repair::PlaceOrder),
-            Self::HoldLost => Some(Repair::RebuildStock),
+            // Nobody but a rebuild may take a hold away whose units are another order's.
+            Self::HoldLost | Self::DisputedHold => Some(Repair::RebuildStock),
             Self::HoldGone => Some(Repair::EndOrder),
             Self::CommitLost => Some(Repair::CommitAgain),
             Self::ReleaseLost => Some(Repair::ReleaseAgain),

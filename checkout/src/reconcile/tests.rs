@@ -90,6 +90,9 @@ fn each_way_to_differ_has_its_name() {
     for (order, state, expected) in cases {
         assert_eq!(kind(order, state), expected, "{:?}/{:?} {state:?}", order.state, order.gate);
     }
+    let (disputed, _) = order::dispute(&waits);
+    assert_eq!(kind(&disputed, Some(Expiring)), Some(Kind::DisputedHold));
+    assert_eq!(Kind::DisputedHold.repair(), Some(Repair::RebuildStock), "h1: it would stay for ever");
     let other = HoldView { units: vec![4, 6], ..hold(&waits, Held) };
     assert_eq!(of_units(id(1), Some(&other), Some(&waits)).unwrap().kind, Kind::OtherUnits);
     let alone = of_units(id(1), Some(&hold(&waits, Held)), None).unwrap();

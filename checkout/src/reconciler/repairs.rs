@@ -127,7 +127,7 @@ impl Hand<'_> {
             }
             (Repair::RebuildStock, _, Some(_)) => {
                 self.note(claim, None, repair, words("the stock is rebuilt")).await?;
-                self.rebuild(claim).await?;
+                self.rebuild(format!("the order {claim}: {}", one.finding.seen)).await?;
             }
             _ => return Ok(false),
         }
@@ -163,12 +163,11 @@ impl Hand<'_> {
     }
 
     /// Closes the sale for the moment that a rebuild takes.
-    async fn rebuild(&self, claim: ClaimId) -> Result<(), Trouble> {
-        let why = format!("the store does not know the claim of the order {claim}");
+    async fn rebuild(&self, why: String) -> Result<(), Trouble> {
         let request = FreezeRequest { if_generation: None, why };
         let gate = self.app.gate.direct();
         if let FreezeAnswer::Frozen(freeze) = gate.freeze(self.sale, &request).await? {
-            gate.frozen().note(self.sale, freeze.generation);
+            gate.frozen().note(self.sale, Some(freeze.generation));
         }
         Ok(())
     }

@@ -197,6 +197,20 @@ async fn m13_a_unit_has_one_live_owner(store: &dyn Store) {
     assert!(place(store, &[Intake::Claimed(elsewhere)]).await.anomalies.is_empty());
 }
 
+async fn h1_a_claim_made_anew_at_a_gate_that_forgot_it_has_the_units_of_the_later_hold(store: &dyn Store) {
+    claimed(store, 1, &[4]).await;
+    let anew = Placement { claimed_at: now().plus_seconds(9), ..claim(1, &[6]) };
+    assert_eq!(place(store, &[Intake::Claimed(anew)]).await.changed[0].units, [6]);
+    assert!(claimed(store, 2, &[4]).await.anomalies.is_empty(), "4 is another's by now");
+    assert_eq!(claimed(store, 3, &[6]).await.anomalies[0].1.kind, "unit_taken");
+    // The records overtake each other; the earlier hold comes last.
+    let anew = Placement { claimed_at: now().plus_seconds(9), ..claim(5, &[8]) };
+    place(store, &[Intake::Claimed(anew)]).await;
+    assert_eq!(claimed(store, 5, &[7]).await, Placed::default());
+    decide(store, 1, OrderEvent::Cancel).await;
+    assert!(claimed(store, 6, &[6, 7]).await.anomalies.is_empty());
+}
+
 async fn an_order_ends_when_its_hold_does(store: &dyn Store) {
     claimed(store, 1, &[4]).await;
     pay(store, 1, 7).await;
@@ -412,6 +426,7 @@ scenarios!(
     m4_a_failure_after_success_stays_paid,
     m7_a_payment_that_names_another_order_goes_back,
     m13_a_unit_has_one_live_owner,
+    h1_a_claim_made_anew_at_a_gate_that_forgot_it_has_the_units_of_the_later_hold,
     m5_a_reclaimed_order_owns_the_units_it_was_given,
     m5_m13_a_reclaimed_unit_that_another_owns_gives_the_money_back,
     anomalies_of_a_sale_come_by_pages,

@@ -34,6 +34,12 @@ impl Ledger {
     /// Writes an order, with ownership of its units; answers it as written.
     fn save(&mut self, mut after: OrderRecord, anomalies: &mut Vec<(ClaimId, Anomaly)>) -> OrderRecord {
         let key = |unit: &u32| (after.sale.clone(), after.item.clone(), *unit);
+        let before = self.orders.get(&after.id).map(|order| order.units.clone()).unwrap_or_default();
+        for gone in before.iter().filter(|unit| !after.units.contains(unit)).map(key) {
+            if self.owners.get(&gone) == Some(&after.id) {
+                self.owners.remove(&gone);
+            }
+        }
         let taken = |unit: &u32| self.owners.get(&key(unit)).is_some_and(|owner| *owner != after.id);
         if after.owns_units() && after.units.iter().any(taken) {
             let (disputed, anomaly) = order::dispute(&after);

@@ -214,6 +214,21 @@ fn owner_of(db: &Connection, payment: Uuid) -> Result<Option<Uuid>> {
         .optional()
 }
 
+fn give_up_units(db: &Connection, order: &OrderRecord) -> Result<()> {
+    let mut delete = db.prepare_cached(
+        "DELETE FROM order_units WHERE sale = ?1 AND item = ?2 AND unit = ?3 AND order_id = ?4",
+    )?;
+    for unit in &order.units {
+        delete.execute(params![
+            order.sale.as_str(),
+            order.item.as_str(),
+            unit,
+            order.id.uuid().as_bytes()
+        ])?;
+    }
+    Ok(())
+}
+
 /// Writes an order as `after`; one whose units another live order owns is written as disputed instead.
 fn save(
     db: &Connection,
@@ -222,7 +237,13 @@ fn save(
     (now, wants): When,
     anomalies: &mut Vec<(ClaimId, Anomaly)>,
 ) -> Result<OrderRecord> {
-    let owned = before.is_some_and(OrderRecord::owns_units);
+    let mut owned = before.is_some_and(OrderRecord::owns_units);
+    if let Some(before) =
+        before.filter(|before| owned && (!after.owns_units() || before.units != after.units))
+    {
+        give_up_units(db, before)?;
+        owned = false;
+    }
     if after.owns_units() && !owned && is_any_unit_taken(db, &after)? {
         let (disputed, anomaly) = order::dispute(&after);
         anomalies.push((after.id, anomaly));
@@ -233,18 +254,6 @@ fn save(
         let mut insert = db.prepare_cached("INSERT INTO order_units VALUES (?1, ?2, ?3, ?4)")?;
         for unit in &after.units {
             insert.execute(params![
-                after.sale.as_str(),
-                after.item.as_str(),
-                unit,
-                after.id.uuid().as_bytes()
-            ])?;
-        }
-    } else if owned && !after.owns_units() {
-        let mut delete = db.prepare_cached(
-            "DELETE FROM order_units WHERE sale = ?1 AND item = ?2 AND unit = ?3 AND order_id = ?4",
-        )?;
-        for unit in &after.units {
-            delete.execute(params![
                 after.sale.as_str(),
                 after.item.as_str(),
                 unit,

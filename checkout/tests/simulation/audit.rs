@@ -258,7 +258,7 @@ pub fn end(world: &World) -> Result<(), String> {
             }
             (
                 OrderState::Expired | OrderState::Cancelled | OrderState::Refunded,
-                GateSide::Released,
+                GateSide::Released | GateSide::Disputed,
                 HoldState::Released,
             ) => {
                 if let Some(entry) = kept.first() {

@@ -14,7 +14,7 @@ use lockgate_shared::{
 };
 use lockgate_stock_gate::{
     stock::Limits,
-    store::{Claim, FreezeOrder, Store as GateStore},
+    store::{Claim, FreezeOrder, Restocking, Store as GateStore},
 };
 
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Verbs that do not ask whether the store is the one it was: those of rebuilding.
-const ANYWHERE: [&str; 5] = ["generation", "freeze", "holds", "stage", "conclude"];
+const ANYWHERE: [&str; 6] = ["generation", "freeze", "restocks", "holds", "stage", "conclude"];
 
 /// The gate's store as a gate process reaches it.
 pub struct GateSeam {
@@ -148,11 +148,20 @@ impl GateStore for GateSeam {
         .await
     }
 
-    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError> {
-        let (sale, request) = (sale.clone(), request.clone());
+    async fn restock(&self, sale: &SaleId, change: &Restocking) -> Result<RestockAnswer, StoreError> {
+        let (sale, change) = (sale.clone(), change.clone());
         self.over("restock", "", move |world| {
-            let (sale, request) = (sale.clone(), request.clone());
-            async move { world.gate.restock(&sale, &request).await }
+            let (sale, change) = (sale.clone(), change.clone());
+            async move { world.gate.restock(&sale, &change).await }
+        })
+        .await
+    }
+
+    async fn restocks(&self, sale: &SaleId) -> Result<Vec<RestockRequest>, StoreError> {
+        let sale = sale.clone();
+        self.over("restocks", "", move |world| {
+            let sale = sale.clone();
+            async move { world.gate.restocks(&sale).await }
         })
         .await
     }

@@ -78,10 +78,14 @@ impl OrderStore for OrderSeam {
         now: Timestamp,
     ) -> Result<Placed, StoreError> {
         let (sale, batch, dead) = (sale.clone(), batch.to_vec(), dead.to_vec());
+        tokio::time::sleep(self.world.stall()).await;
         self.over("place", &format!("{} records", batch.len()), move |world| {
             let (sale, batch, dead) = (sale.clone(), batch.clone(), dead.clone());
             async move {
                 let placed = world.orders.place(&sale, &batch, &dead, now).await?;
+                for _ in &placed.anomalies {
+                    world.count("unit given to two claims");
+                }
                 for order in &placed.changed {
                     world.note(format!(
                         "orders: {} {:?}/{:?}",

@@ -62,8 +62,8 @@ where
 }
 
 /// Verbs that change nothing, after which nothing needs to be held against the rules.
-pub const READS: [&str; 9] =
-    ["stock", "hold", "generation", "holds", "order", "order_of", "orders", "unsettled", "books"];
+pub const READS: [&str; 10] =
+    ["stock", "hold", "generation", "restocks", "holds", "order", "order_of", "orders", "unsettled", "books"];
 
 /// The error of a store whose call was cut.
 pub fn broken(verb: &'static str, cut: Cut) -> StoreError {

@@ -132,6 +132,8 @@ pub struct World {
     pub has_failed_over: AtomicBool,
     /// Whether this seed's store may fail over.
     may_fail_over: bool,
+    /// How often, in thousandths, a batch of orders takes so long that a rebuild may overtake it.
+    stalls: u32,
     /// Whether the gate's store is another one than the gate last worked with.
     is_strange: AtomicBool,
     /// What a replica may be at: nothing that was answered since is missing in any of these.
@@ -170,6 +172,7 @@ impl World {
             book: Mutex::default(),
             has_failed_over: AtomicBool::new(false),
             may_fail_over: dice.random_range(0..2_u32) == 0,
+            stalls: [0, 0, 50, 300][dice.random_range(0..4_usize)],
             is_strange: AtomicBool::new(false),
             replicas: Mutex::default(),
             is_calm: AtomicBool::new(false),
@@ -253,6 +256,15 @@ impl World {
             return self.between_ms(200, 4_000);
         }
         self.between_ms(0, 12)
+    }
+
+    /// How long a batch of orders lies before the database takes it.
+    pub fn stall(&self) -> Duration {
+        if !self.mishap(self.stalls) {
+            return Duration::ZERO;
+        }
+        self.count("OrderStore Stall");
+        self.between_ms(500, 8_000)
     }
 
     /// The store's identity is checked on each connection before its first use.

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use lockgate_checkout as checkout;
 use lockgate_shared::{
-    catalog::{Applied, ApplyError, Catalog, StoredSale},
+    catalog::{ApplyError, Catalog, StoredSale},
     clock::Timestamp,
     ids::SaleId,
     sale::{self, SaleDefinition},
@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{demo, exit::Failure};
 
-/// How long a process that made a sale waits for others that may know it: three of their looks at the catalog.
+/// How long a process that would make a sale waits for others that may know it: three of their looks at the catalog.
 const HEAR_OTHERS_MS: u64 = 1_500;
 
 /// A sale to apply at the start, with the digest of its file.
@@ -54,7 +54,9 @@ pub async fn apply(
     if let (true, Some(now)) = (files.is_empty() && catalog.sales().is_empty(), demo_at) {
         files.push(SaleFile { definition: demo::sale(now).map_err(Failure::running)?, digest: None });
     }
-    let mut is_new = false;
+    if is_shared && files.iter().any(|file| catalog.sale(&file.definition.id).is_none()) {
+        hear_others(catalog).await?;
+    }
     for SaleFile { mut definition, digest } in files {
         let id = definition.id.clone();
         match catalog.sale(&id) {
@@ -65,13 +67,9 @@ pub async fn apply(
             Some(digest) => catalog.apply_file(&definition, digest).await,
             None => catalog.apply(definition, None).await.map(Some),
         };
-        match applied.map_err(|error| not_applied(&id, error))? {
-            Some(applied) => is_new |= matches!(applied, Applied::Created(_)),
-            None => tracing::info!(sale = %id, "its file was applied before; what was changed since stands"),
+        if applied.map_err(|error| not_applied(&id, error))?.is_none() {
+            tracing::info!(sale = %id, "its file was applied before; what was changed since stands");
         }
-    }
-    if is_new && is_shared {
-        hear_others(catalog).await?;
     }
     Ok(())
 }
@@ -104,8 +102,8 @@ fn not_applied(id: &SaleId, error: ApplyError) -> Failure {
 }
 
 /// A sale that is new here may be an old one whose store came back empty. Every process that serves it puts it back at
-/// its next look, and the earlier of two sales stands; until they had time for that nobody may be given a place in a
-/// line that is not the line.
+/// its next look; until they had time for that nothing is made of its file: nobody may be given a place in a line that is
+/// not the line, and no stock may be put there by a file that does not know what operators changed.
 async fn hear_others(catalog: &Catalog) -> Result<(), Failure> {
     tokio::time::sleep(Duration::from_millis(HEAR_OTHERS_MS)).await;
     catalog.refresh().await.map_err(Failure::running)
@@ -128,4 +126,66 @@ async fn refuse_lost_sale(orders: Option<&dyn checkout::Store>, id: &SaleId) -> 
         "sale '{id}': has orders, but store.url holds nothing of it: that store has lost its data. Bring its data \
          back, or give the new sale another id"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        sync::{Arc, Mutex},
+    };
+
+    use async_trait::async_trait;
+    use lockgate_shared::{
+        catalog::{CatalogStore, PutOutcome, SaleRow},
+        clock::SystemClock,
+        sale::EXAMPLE_TOML,
+        store::StoreError,
+    };
+    use tokio::sync::watch;
+
+    use super::*;
+
+    /// A shared store that can come back empty, and that remembers what was written into it since.
+    #[derive(Default)]
+    struct Shared(Mutex<(BTreeMap<String, SaleRow>, Vec<SaleRow>)>);
+
+    #[async_trait]
+    impl CatalogStore for Shared {
+        async fn list(&self) -> Result<Vec<SaleRow>, StoreError> {
+            Ok(self.0.lock().unwrap().0.values().cloned().collect())
+        }
+
+        async fn put(&self, row: &SaleRow, expected: Option<u64>) -> Result<PutOutcome, StoreError> {
+            let (rows, written) = &mut *self.0.lock().unwrap();
+            let current = rows.get(&row.id).map(|row| row.version);
+            if current != expected {
+                return Ok(PutOutcome::Conflict { current });
+            }
+            written.push(row.clone());
+            rows.insert(row.id.clone(), row.clone());
+            Ok(PutOutcome::Stored)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn m1_a_file_makes_no_sale_anew_that_another_process_knows() {
+        let (dir, store) = (tempfile::tempdir().unwrap(), Arc::new(Shared::default()));
+        let catalog = || Arc::new(Catalog::new(Arc::<Shared>::clone(&store), Arc::new(SystemClock)));
+        let path = dir.path().join("sale.toml");
+        std::fs::write(&path, EXAMPLE_TOML).unwrap();
+        let files = [path];
+        let old = catalog();
+        apply(&old, &files, None, None, true).await.unwrap();
+        let id = old.sales()[0].definition.id.clone();
+        let changed = old.change(&id, |sale| sale.definition.items[0].stock += 5).await.unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        let _looks = Arc::clone(&old).watch(Duration::from_millis(500), stopped);
+        *store.0.lock().unwrap() = Default::default();
+        let new = catalog();
+        apply(&new, &files, None, None, true).await.unwrap();
+        assert_eq!(new.sale(&id).unwrap().definition, changed.definition, "what was changed stands");
+        let written: Vec<u64> = store.0.lock().unwrap().1.iter().map(|row| row.version).collect();
+        assert_eq!(written, [changed.version], "and no other sale stood there for a moment");
+    }
 }

@@ -9,17 +9,21 @@ use tokio::sync::Notify;
 
 use crate::ids::SaleId;
 
-/// Sales seen frozen, each with the generation it was seen in. No more than there are sales.
+/// Sales to rebuild, each with the generation it was seen frozen in, or `None`: whatever generation it has, because its
+/// stock was found wrong. No more than there are sales.
 #[derive(Debug, Default)]
 pub struct FrozenSales {
-    seen: Mutex<BTreeMap<SaleId, u64>>,
+    seen: Mutex<BTreeMap<SaleId, Option<u64>>>,
     arrived: Notify,
 }
 
 impl FrozenSales {
-    /// Notes that a sale is frozen.
-    pub fn note(&self, sale: &SaleId, generation: u64) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(sale.clone(), generation);
+    /// Notes that a sale is frozen in `generation`; `None`: its stock is wrong, whatever generation it has.
+    pub fn note(&self, sale: &SaleId, generation: Option<u64>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = seen.entry(sale.clone()).or_insert(generation);
+        *noted = noted.and(generation);
+        drop(seen);
         self.arrived.notify_one();
     }
 
@@ -28,9 +32,10 @@ impl FrozenSales {
         self.arrived.notified().await;
     }
 
-    /// Takes what was noted.
+    /// Takes what was noted of the sales for which `now` is true; the others stay.
     #[must_use]
-    pub fn take(&self) -> BTreeMap<SaleId, u64> {
-        std::mem::take(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take(&self, mut now: impl FnMut(&SaleId) -> bool) -> BTreeMap<SaleId, Option<u64>> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.extract_if(.., |sale, _| now(sale)).collect()
     }
 }

@@ -56,24 +56,48 @@ impl App {
     pub async fn freeze(&self, sale: &SaleId, request: &FreezeRequest) -> Result<FreezeAnswer, Problem> {
         let found = self.sale(sale)?;
         let is_new = found.controls.stock_opened_at.is_none();
-        let order = FreezeOrder {
+        let mut order = FreezeOrder {
             id: Uuid::new_v8(rand::rng().random()),
             if_generation: request.if_generation,
             at_least: if is_new { 0 } else { found.controls.stock_generation.max(1) },
             why: request.why.chars().take(WHY_CHARS_MAX).collect(),
         };
-        let answer = self.store.freeze(sale, &order).await.map_err(unavailable)?;
-        match &answer {
-            // Its stock is there, and only the catalog did not say so.
-            FreezeAnswer::Rebuilt { generation } if is_new => self.note_generation(sale, *generation).await,
-            FreezeAnswer::Frozen(freeze) if freeze.id == order.id && !is_new => {
+        let mut answer = self.store.freeze(sale, &order).await.map_err(unavailable)?;
+        if let FreezeAnswer::Rebuilt { generation } = answer
+            && is_new
+            && !self.is_opened(sale, generation).await?
+        {
+            order.if_generation = Some(generation);
+            answer = self.store.freeze(sale, &order).await.map_err(unavailable)?;
+        }
+        if let FreezeAnswer::Frozen(freeze) = &answer {
+            self.define_made(sale).await?;
+            if freeze.id == order.id && freeze.generation > 0 {
                 metrics::counter!("lockgate_stock_freezes_total").increment(1);
                 tracing::error!(%sale, generation = freeze.generation, why = request.why,
                     "the sale is frozen: nothing is sold until its stock is rebuilt");
             }
-            FreezeAnswer::Frozen(_) | FreezeAnswer::Rebuilt { .. } => {}
         }
         Ok(answer)
+    }
+
+    /// Whether a stock of which this process did not know is the one that the definition says. Then the catalog says from
+    /// now on that it is there. Otherwise the catalog has lost the sale and was given a file.
+    async fn is_opened(&self, sale: &SaleId, generation: u64) -> Result<bool, Problem> {
+        self.catalog.refresh().await.map_err(unavailable)?;
+        let found = self.sale(sale)?;
+        if found.controls.stock_opened_at.is_some() {
+            return Ok(true);
+        }
+        let Ok(stock) = self.store.stock(sale, None).await else { return Ok(false) };
+        let (here, defined) = (stock.items.iter(), found.definition.items.iter());
+        let is_same =
+            here.map(|line| (&line.item, line.stock)).eq(defined.map(|item| (&item.item, item.stock)));
+        if is_same {
+            self.define_made(sale).await?;
+            self.note_generation(sale, generation).await;
+        }
+        Ok(is_same)
     }
 
     /// Says in the catalog that the sale's stock is there. The freeze's own id already keeps an old rebuild out; this
@@ -124,14 +148,18 @@ impl App {
     ///
     /// # Errors
     /// 404 `no_such_sale`, 400 `malformed` for counts that do not add up or are of other items, 503 when the store
-    /// broke.
+    /// broke. Counts of another stock than the definition's are [`ConcludeAnswer::Incomplete`].
     pub async fn conclude(
         &self,
         sale: &SaleId,
         request: &ConcludeRequest,
     ) -> Result<ConcludeAnswer, Problem> {
+        self.catalog.refresh().await.map_err(unavailable)?;
         let found = self.sale(sale)?;
         check(&found, request)?;
+        if !is_of_definition(&found, request) {
+            return Ok(ConcludeAnswer::Incomplete);
+        }
         let answer = self.store.conclude(sale, request).await.map_err(unavailable)?;
         if let ConcludeAnswer::Reopened { generation } = answer {
             if generation == 1 {
@@ -149,6 +177,13 @@ impl App {
 /// Whether the store says that it does not hold what it must hold, or that the sale is frozen.
 pub(crate) fn is_suspicion(error: &StoreError) -> bool {
     error.source().is_some_and(|source| source.is::<Suspicion>())
+}
+
+/// Whether each item has the stock of the definition, or as many units as are held and sold where those are more.
+fn is_of_definition(sale: &StoredSale, request: &ConcludeRequest) -> bool {
+    let defined = sale.definition.items.iter().map(|item| item.stock);
+    let mut lines = request.items.iter().zip(defined);
+    lines.all(|(line, stock)| line.stock == stock.max(line.held.saturating_add(line.sold)))
 }
 
 fn check(sale: &StoredSale, request: &ConcludeRequest) -> Result<(), Problem> {

@@ -10,7 +10,7 @@ use lockgate_shared::{
 };
 
 use super::{
-    Claim,
+    Claim, Restocking,
     testbed::{
         Bench, account, check_invariant, claim, claim_id, conformance, item, open, rebuild, sale, stamp, take,
     },
@@ -181,7 +181,8 @@ async fn withdrawn_units_are_not_reclaimed(bench: &Bench) {
         item: item("phone"),
         change: -2,
     };
-    bench.store.restock(&sale, &request).await.unwrap();
+    let change = Restocking { request, is_defined: false, total_limit: None };
+    bench.store.restock(&sale, &change).await.unwrap();
     // 3 was withdrawn with 4, which nobody had; 2 is left.
     assert_eq!(reclaim(bench, &sale, 2, &FREE).await, ReclaimAnswer::SoldOut);
     assert_eq!(take(bench, &sale, &claim(3)).await.units, [2]);

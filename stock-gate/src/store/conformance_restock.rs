@@ -8,14 +8,20 @@ use lockgate_shared::{
 };
 use uuid::Uuid;
 
-use super::testbed::{
-    Bench, account, check_invariant, claim, claim_id, conformance, item, open, sale, stamp, take,
+use super::{
+    Restocking,
+    testbed::{
+        Bench, account, check_invariant, claim, claim_id, conformance, freeze, item, open, rebuild, sale,
+        stamp, take,
+    },
 };
 
 conformance! {
     added_units_are_sold_under_new_numbers
     withdrawn_are_free_units_only_and_never_more
     a_change_is_made_once_for_each_id
+    h3_what_was_made_before_is_known_to_store_or_definition_and_outlives_a_rebuild
+    h4_units_below_the_sale_wide_limit_stay_and_a_known_change_is_answered_first
     a_stock_is_changed_so_many_times
     live_holds_are_limited_until_they_are_paid_or_given_back
 }
@@ -25,7 +31,11 @@ fn change(n: u128, change: i64) -> RestockRequest {
 }
 
 async fn restock(bench: &Bench, sale: &SaleId, request: &RestockRequest) -> RestockAnswer {
-    bench.store.restock(sale, request).await.unwrap()
+    bench.store.restock(sale, &asked(request)).await.unwrap()
+}
+
+fn asked(request: &RestockRequest) -> Restocking {
+    Restocking { request: request.clone(), is_defined: false, total_limit: None }
 }
 
 fn counts(available: u32, held: u32, sold: u32) -> ItemStock {
@@ -44,7 +54,7 @@ async fn prepared(bench: &Bench, stock: u32) -> SaleId {
 
 async fn added_units_are_sold_under_new_numbers(bench: &Bench) {
     let sale = sale("demo");
-    let early = bench.store.restock(&sale, &change(1, 1)).await;
+    let early = bench.store.restock(&sale, &asked(&change(1, 1))).await;
     assert_eq!(early.unwrap_err().effect, Effect::None, "h7: no stock is there yet");
     let sale = prepared(bench, 2).await;
     for n in 1..=2 {
@@ -98,6 +108,42 @@ async fn a_change_is_made_once_for_each_id(bench: &Bench) {
     let mut other = change(1, 3);
     other.item = item("case");
     assert_eq!(restock(bench, &sale, &other).await, RestockAnswer::Mismatch);
+}
+
+async fn h3_what_was_made_before_is_known_to_store_or_definition_and_outlives_a_rebuild(bench: &Bench) {
+    let sale = prepared(bench, 2).await;
+    assert_eq!(bench.store.restocks(&sale).await.unwrap(), []);
+    let (one, two) = (change(1, 3), change(2, -1));
+    restock(bench, &sale, &one).await;
+    restock(bench, &sale, &two).await;
+    freeze(&*bench.store, &sale).await;
+    let made = async || {
+        let mut made = bench.store.restocks(&sale).await.unwrap();
+        made.sort_by_key(|request| request.id);
+        made
+    };
+    assert_eq!(made().await, [one.clone(), two.clone()], "also while it is frozen");
+    rebuild(&*bench.store, &sale, &[(item("phone"), 4), (item("case"), 5)]).await;
+    assert_eq!(made().await, [one, two]);
+    let lost = Restocking { request: change(3, 5), is_defined: true, total_limit: None };
+    let answer = bench.store.restock(&sale, &lost).await.unwrap();
+    assert_eq!(answer, RestockAnswer::Changed { counts: counts(4, 0, 0), replayed: true });
+    assert_eq!(bench.store.restocks(&super::testbed::sale("elsewhere")).await.unwrap(), []);
+}
+
+async fn h4_units_below_the_sale_wide_limit_stay_and_a_known_change_is_answered_first(bench: &Bench) {
+    let sale = prepared(bench, 6).await;
+    let limited = async |n, units, limit| {
+        let change = Restocking { request: change(n, units), is_defined: false, total_limit: Some(limit) };
+        bench.store.restock(&sale, &change).await.unwrap()
+    };
+    // 5 cases count too.
+    assert_eq!(limited(1, -3, 9).await, RestockAnswer::BelowTotalLimit { limit: 9, total: 8 });
+    assert_eq!(limited(2, -2, 9).await, changed(counts(4, 0, 0)));
+    assert_eq!(limited(3, -1, 9).await, RestockAnswer::BelowTotalLimit { limit: 9, total: 8 });
+    let again = RestockAnswer::Changed { counts: counts(4, 0, 0), replayed: true };
+    assert_eq!(limited(2, -2, 9).await, again, "whatever the limit says by now");
+    assert_eq!(limited(4, 1, 30).await, changed(counts(5, 0, 0)), "adding is never too few");
 }
 
 async fn a_stock_is_changed_so_many_times(bench: &Bench) {

@@ -40,6 +40,17 @@ pub struct Claim {
     pub refusal: Option<Refusal>,
 }
 
+/// A change of an item's stock, with what the sale's definition says about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restocking {
+    /// What was asked.
+    pub request: RestockRequest,
+    /// Whether the definition includes it: it was made before, also where the store has lost its record.
+    pub is_defined: bool,
+    /// The sale-wide limit, below which the units of all items together are not withdrawn.
+    pub total_limit: Option<u32>,
+}
+
 /// The gate's store.
 #[async_trait]
 pub trait Store: Send + Sync {
@@ -72,8 +83,12 @@ pub trait Store: Send + Sync {
     /// before stands. There is one entry per admission that was given up, so no more than were given.
     async fn forfeit(&self, sale: &SaleId, token_id: &TokenId) -> Result<ForfeitAnswer, StoreError>;
 
-    /// Adds units to an item, or withdraws free ones, all or none; once for each id, for the sale's life.
-    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError>;
+    /// Adds units to an item, or withdraws free ones, all or none; once for each id, for the sale's life. What was made
+    /// before is answered before anything is checked.
+    async fn restock(&self, sale: &SaleId, change: &Restocking) -> Result<RestockAnswer, StoreError>;
+
+    /// Every change of the stock that was made here and can be read, in whatever state the sale is, in any order.
+    async fn restocks(&self, sale: &SaleId) -> Result<Vec<RestockRequest>, StoreError>;
 
     /// The hold a claim made.
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError>;
@@ -125,6 +140,12 @@ impl Suspicion {
     #[must_use]
     pub fn no_stock(sale: &SaleId) -> Self {
         Self(format!("'{sale}' has no stock here"))
+    }
+
+    /// An item of the sale's definition is not there.
+    #[must_use]
+    pub fn no_item(item: &ItemId) -> Self {
+        Self(format!("the sale's item '{item}' is missing"))
     }
 
     /// The sale is closed until its stock is rebuilt.

@@ -25,7 +25,7 @@ use lockgate_shared::{
 use uuid::Uuid;
 
 pub use self::inside::Copied;
-use super::{Claim, FreezeOrder, Store, Suspicion};
+use super::{Claim, FreezeOrder, Restocking, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
     stock::{self, Counts, Limits, Restock, Standing},
@@ -223,13 +223,15 @@ impl Sale {
         Ok(ReleaseAnswer::Released)
     }
 
-    fn restock(&mut self, request: &RestockRequest) -> RestockAnswer {
+    fn restock(&mut self, change: &Restocking) -> RestockAnswer {
+        let request = &change.request;
         let known = self.restocks.get(&request.id);
-        let replayed = known.is_some();
+        let replayed = known.is_some() || change.is_defined;
         if known.is_some_and(|known| *known != (request.item.clone(), request.change)) {
             return RestockAnswer::Mismatch;
         }
         let is_full = self.restocks.len() >= RESTOCKS_MAX;
+        let units = self.items.iter().map(|(_, shelf)| u64::from(shelf.counts.stock)).sum();
         let Some(shelf) = self.shelf(&request.item) else {
             return RestockAnswer::NoSuchItem;
         };
@@ -239,6 +241,9 @@ impl Sale {
         }
         if is_full {
             return RestockAnswer::TooManyChanges { most: RESTOCKS_MAX };
+        }
+        if let Some((limit, total)) = stock::below_total_limit(units, request.change, change.total_limit) {
+            return RestockAnswer::BelowTotalLimit { limit, total };
         }
         match stock::restock(shelf.counts, request.change) {
             Restock::Taken { least } => return RestockAnswer::Taken { counts, least },
@@ -253,6 +258,15 @@ impl Sale {
         let counts = super::item_stock(request.item.clone(), &shelf.counts);
         self.restocks.insert(request.id, (request.item.clone(), request.change));
         RestockAnswer::Changed { counts, replayed }
+    }
+
+    fn restocks(&self) -> Vec<RestockRequest> {
+        let request = |(id, (item, change)): (&Uuid, &(ItemId, i64))| RestockRequest {
+            id: *id,
+            item: item.clone(),
+            change: *change,
+        };
+        self.restocks.iter().map(request).collect()
     }
 
     fn expire(&mut self, max: usize, now: Timestamp) -> Vec<ClaimId> {
@@ -323,8 +337,12 @@ impl Store for ModelStore {
         })
     }
 
-    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError> {
-        self.with("restock", sale, |sale| Ok(sale.restock(request)))
+    async fn restock(&self, sale: &SaleId, change: &Restocking) -> Result<RestockAnswer, StoreError> {
+        self.with("restock", sale, |sale| Ok(sale.restock(change)))
+    }
+
+    async fn restocks(&self, sale: &SaleId) -> Result<Vec<RestockRequest>, StoreError> {
+        Ok(self.raw(|sales| sales.get(sale).map(Sale::restocks).unwrap_or_default()))
     }
 
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {

@@ -17,7 +17,7 @@ use proptest::{
 use uuid::Uuid;
 
 use super::{
-    Claim,
+    Claim, Restocking,
     testbed::{
         Bench, account, check_invariant, claim, claim_id, freeze_order, item, rebuild, sale, token_id,
     },
@@ -156,7 +156,9 @@ async fn run(bench: &Bench, sale: &SaleId, case: &Case, command: &Command) -> Re
         Command::Restock { id, item: place, change } => {
             let item = item(["phone", "case", "no-such"][*place]);
             let request = RestockRequest { id: Uuid::from_u128(*id), item, change: *change };
-            store.restock(sale, &request).await.map(Answer::Restock)
+            let change =
+                Restocking { request, is_defined: id % 4 == 3, total_limit: (id % 2 == 0).then_some(9) };
+            store.restock(sale, &change).await.map(Answer::Restock)
         }
         Command::Freeze => store.freeze(sale, &freeze_order(77)).await.map(Answer::Freeze),
         Command::Rebuild => {

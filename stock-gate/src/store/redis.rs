@@ -25,7 +25,7 @@ use lockgate_shared::{
 };
 use redis::{Script, ToRedisArgs};
 
-use super::{Claim, FreezeOrder, Store, Suspicion};
+use super::{Claim, FreezeOrder, Restocking, Store, Suspicion};
 use crate::stock::{self, Limits};
 
 macro_rules! script {
@@ -55,6 +55,7 @@ script!(RECLAIM, guarded "redis/reclaim.lua");
 script!(EXPIRE, guarded "redis/expire.lua");
 script!(FORFEIT, guarded "redis/forfeit.lua");
 script!(RESTOCK, guarded "redis/restock.lua");
+script!(RESTOCKS, "redis/restocks.lua");
 script!(HOLD, "redis/hold.lua");
 script!(STOCK, "redis/stock.lua");
 
@@ -296,7 +297,8 @@ impl Store for RedisStore {
         }
     }
 
-    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError> {
+    async fn restock(&self, sale: &SaleId, change: &Restocking) -> Result<RestockAnswer, StoreError> {
+        let request = &change.request;
         let args = [
             request.id.to_string(),
             request.item.to_string(),
@@ -304,9 +306,30 @@ impl Store for RedisStore {
             STOCK_MAX.to_string(),
             UNIT_NUMBER_MAX.to_string(),
             RESTOCKS_MAX.to_string(),
+            if change.is_defined { "1".to_owned() } else { String::new() },
+            limit_text(change.total_limit),
         ];
         let answer = self.write("restock", &RESTOCK, sale, args.into()).await?;
         read_restock(&request.item, &answer).ok_or_else(|| odd("restock", &answer))
+    }
+
+    async fn restocks(&self, sale: &SaleId) -> Result<Vec<RestockRequest>, StoreError> {
+        let Keys { stock, .. } = self.keys(sale);
+        let answer = self.read("restocks", &RESTOCKS, &[stock], Vec::<String>::new()).await?;
+        let made = |words: &[String]| {
+            let [id, item, change] = words else { return None };
+            Some(RestockRequest {
+                id: id.parse().ok()?,
+                item: item.parse().ok()?,
+                change: change.parse().ok()?,
+            })
+        };
+        match answer.split_first() {
+            Some((word, made_here)) if word == "restocks" => {
+                Ok(made_here.chunks_exact(3).filter_map(made).collect())
+            }
+            _ => Err(odd("restocks", &answer)),
+        }
     }
 
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {
@@ -425,6 +448,9 @@ fn read_restock(item: &ItemId, answer: &[String]) -> Option<RestockAnswer> {
         }
         ["too_many", a, b, c, d, most] => {
             RestockAnswer::TooMany { counts: counts([a, b, c, d])?, most: most.parse().ok()? }
+        }
+        ["below_total_limit", limit, total] => {
+            RestockAnswer::BelowTotalLimit { limit: limit.parse().ok()?, total: total.parse().ok()? }
         }
         ["too_many_changes"] => RestockAnswer::TooManyChanges { most: RESTOCKS_MAX },
         ["mismatch"] => RestockAnswer::Mismatch,

@@ -25,7 +25,7 @@ use lockgate_shared::{
 use rusqlite::{Connection, params};
 
 use self::rows::*;
-use super::{Claim, FreezeOrder, Store, Suspicion};
+use super::{Claim, FreezeOrder, Restocking, Store, Suspicion};
 use crate::{
     hold::{self, Refusal, Step},
     stock::{self, Limits},
@@ -147,9 +147,13 @@ impl Store for SqliteStore {
         self.write("forfeit", sale, move |db, sale| forfeited::forfeit(db, sale, &token_id)).await
     }
 
-    async fn restock(&self, sale: &SaleId, request: &RestockRequest) -> Result<RestockAnswer, StoreError> {
-        let request = request.clone();
-        self.write("restock", sale, move |db, sale| restock::restock(db, sale, &request)).await
+    async fn restock(&self, sale: &SaleId, change: &Restocking) -> Result<RestockAnswer, StoreError> {
+        let change = change.clone();
+        self.write("restock", sale, move |db, sale| restock::restock(db, sale, &change)).await
+    }
+
+    async fn restocks(&self, sale: &SaleId) -> Result<Vec<RestockRequest>, StoreError> {
+        self.read("restocks", sale, |db, sale| restock::made(db, sale).map(Ok)).await
     }
 
     async fn hold(&self, sale: &SaleId, claim: ClaimId) -> Result<Option<Hold>, StoreError> {

@@ -110,7 +110,13 @@ pub(super) async fn save(
     (now, wants): When,
     anomalies: &mut Vec<(ClaimId, Anomaly)>,
 ) -> Result<OrderRecord> {
-    let owned = before.is_some_and(OrderRecord::owns_units);
+    let mut owned = before.is_some_and(OrderRecord::owns_units);
+    if let Some(before) =
+        before.filter(|before| owned && (!after.owns_units() || before.units != after.units))
+    {
+        give_up_units(tx, before).await?;
+        owned = false;
+    }
     let units: Vec<i64> = after.units.iter().map(|unit| i64::from(*unit)).collect();
     write_order(tx, &after, now).await?;
     if after.owns_units() && !owned {
@@ -128,8 +134,6 @@ pub(super) async fn save(
             write_order(tx, &after, now).await?;
             give_up_units(tx, &after).await?;
         }
-    } else if owned && !after.owns_units() {
-        give_up_units(tx, &after).await?;
     }
     let old = before.map_or(&[][..], |before| &before.payments);
     for (position, payment) in after.payments.iter().enumerate() {

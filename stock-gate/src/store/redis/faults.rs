@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use lockgate_shared::{
-    gate::{ClaimAnswer, CommitAnswer, ReleaseAnswer},
+    gate::{ClaimAnswer, CommitAnswer, FreezeAnswer, ReleaseAnswer},
     ids::SaleId,
     store::{Effect, StoreError, redis::RedisLink},
     testing::{PrivateRedis, eventually},
@@ -12,8 +12,10 @@ use lockgate_shared::{
 use redis::cmd;
 
 use crate::store::{
-    Claim,
-    testbed::{Bench, check_invariant, claim, claim_id, item, open, sale, take, token_id},
+    Claim, FreezeOrder,
+    testbed::{
+        Bench, check_invariant, claim, claim_id, freeze_order, item, open, rebuild, sale, take, token_id,
+    },
 };
 
 const KEYS: [&str; 6] = ["stock", "holds", "due", "accounts", "events", "returned"];
@@ -337,4 +339,21 @@ async fn the_event_stream_may_be_there_before_the_stock() {
     open(&*bench.store, &sale, &[(item("phone"), 2)]).await;
     take(&bench, &sale, &claim(1)).await;
     assert_eq!(bench.events(&sale).await.len(), 1);
+}
+
+#[tokio::test]
+async fn m3_what_is_no_log_and_a_freeze_that_nobody_can_name_keep_no_sale_closed() {
+    let bench = Bench::redis().await;
+    let sale = running(&bench).await;
+    say(&bench, &["SET", &key("events"), "x"]).await;
+    say(&bench, &["HSET", &key("stock"), "frozen", "by hand"]).await;
+    // Also by whoever believes in another generation.
+    let order = FreezeOrder { if_generation: Some(7), ..freeze_order(9) };
+    let FreezeAnswer::Frozen(freeze) = bench.store.freeze(&sale, &order).await.unwrap() else { panic!() };
+    assert_eq!((freeze.id, freeze.generation), (order.id, 1));
+    assert!(bench.events(&sale).await.is_empty(), "readers find a log");
+    let again = bench.store.freeze(&sale, &freeze_order(10)).await.unwrap();
+    assert_eq!(again, FreezeAnswer::Frozen(freeze), "the freeze that stands");
+    rebuild(&*bench.store, &sale, &[(item("phone"), 4)]).await;
+    check_invariant(&*bench.store, &sale, (1..=3).map(claim_id)).await;
 }

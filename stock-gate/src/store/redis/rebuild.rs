@@ -53,14 +53,14 @@ pub(super) async fn freeze(
     sale: &SaleId,
     order: &FreezeOrder,
 ) -> Result<FreezeAnswer, StoreError> {
-    let Keys { stock, .. } = store.keys(sale);
+    let Keys { stock, events, .. } = store.keys(sale);
     let args = [
         order.id.to_string(),
         order.if_generation.map(|generation| generation.to_string()).unwrap_or_default(),
         order.at_least.to_string(),
         order.why.clone(),
     ];
-    let answer = store.write_keys("freeze", &FREEZE, vec![stock], args.into()).await?;
+    let answer = store.write_keys("freeze", &FREEZE, vec![stock, events], args.into()).await?;
     let read = || {
         Some(match words(&answer).as_slice() {
             ["frozen", id, generation] => {

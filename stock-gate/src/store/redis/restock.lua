@@ -2,11 +2,12 @@
 -- Adds units to an item, or withdraws free ones, all or none, once for each id.
 -- KEYS: 1 stock, 2 holds, 3 due, 4 accounts, 5 events, 6 returned, 7 abandoned
 -- ARGV: 1 the change's id, 2 item, 3 units to add (to withdraw where negative), 4 most units of an item,
---   5 highest unit number, 6 most changes of a sale, 7 (always the last) the server's identity, or '' where it is not
---   checked
+--   5 highest unit number, 6 most changes of a sale, 7 '1' where the sale's definition includes this change: it was made
+--   before, 8 total_limit or '', 9 (always the last) the server's identity, or '' where it is not checked
 -- Output: {'changed', stock, available, held, sold, '1' if it was made before else '0'}
 --   | {'taken', stock, available, held, sold, units that stay at least}
 --   | {'too_many', stock, available, held, sold, most units of an item}
+--   | {'below_total_limit', limit, units all items would have together}
 --   | {'too_many_changes'} | {'mismatch'}: the id names another change | {'no_such_item'}
 --   | {'suspect', why}: the sale's keys do not fit together; nothing was written
 
@@ -41,7 +42,7 @@ local function answer(word, last)
     local count = function(number) return string.format('%.0f', number) end
     return {word, count(shelf.stock), count(shelf.available), count(shelf.held), count(shelf.sold), last}
 end
-if known then
+if known or ARGV[7] == '1' then
     return answer('changed', '1')
 end
 local first = shelf.place * 4294967296
@@ -52,6 +53,16 @@ if shelf.available + shelf.held + shelf.sold ~= shelf.stock
 end
 if restocks >= tonumber(ARGV[6]) then
     return {'too_many_changes'}
+end
+local limit = tonumber(ARGV[8])
+if limit and change < 0 then
+    local total = change
+    for other in string.gmatch(redis.call('HGET', KEYS[1], 'items') or '', '[^,]+') do
+        total = total + (tonumber(redis.call('HGET', KEYS[1], 'stock:' .. other) or '') or 0)
+    end
+    if total < limit then
+        return {'below_total_limit', ARGV[8], string.format('%.0f', math.max(total, 0))}
+    end
 end
 local cut = nil
 if change >= 0 then

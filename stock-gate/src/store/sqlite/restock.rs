@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::{Answer, rows};
 use crate::{
     stock::{self, Restock},
-    store,
+    store::{self, Restocking},
 };
 
 /// Numbers may run past the stock, and what an account holds is counted in holds too.
@@ -36,7 +36,8 @@ pub(super) const TABLES: &str = "
         ) AS live_holds WHERE live_holds.sale = stock_accounts.sale AND live_holds.account = stock_accounts.account;
     ";
 
-pub(super) fn restock(db: &Connection, sale: &SaleId, request: &RestockRequest) -> Answer<RestockAnswer> {
+pub(super) fn restock(db: &Connection, sale: &SaleId, change: &Restocking) -> Answer<RestockAnswer> {
+    let request = &change.request;
     if let Err(why) = rows::clock(db, sale)? {
         return Ok(Err(why));
     }
@@ -48,7 +49,7 @@ pub(super) fn restock(db: &Connection, sale: &SaleId, request: &RestockRequest) 
         return Ok(Ok(RestockAnswer::NoSuchItem));
     };
     let shown = |counts| store::item_stock(request.item.clone(), &counts);
-    if known == Some(true) {
+    if known == Some(true) || change.is_defined {
         return Ok(Ok(RestockAnswer::Changed { counts: shown(counts), replayed: true }));
     }
     let made: i64 = db
@@ -56,6 +57,13 @@ pub(super) fn restock(db: &Connection, sale: &SaleId, request: &RestockRequest) 
         .query_row([sale.as_str()], |row| row.get(0))?;
     if usize::try_from(made).is_ok_and(|made| made >= RESTOCKS_MAX) {
         return Ok(Ok(RestockAnswer::TooManyChanges { most: RESTOCKS_MAX }));
+    }
+    let units: i64 = db
+        .prepare_cached("SELECT sum(stock) FROM stock_items WHERE sale = ?1")?
+        .query_row([sale.as_str()], |row| row.get(0))?;
+    let below = stock::below_total_limit(units.unsigned_abs(), request.change, change.total_limit);
+    if let Some((limit, total)) = below {
+        return Ok(Ok(RestockAnswer::BelowTotalLimit { limit, total }));
     }
     let (after, withdrawn) = match stock::restock(counts, request.change) {
         Restock::Taken { least } => {
@@ -79,6 +87,21 @@ pub(super) fn restock(db: &Connection, sale: &SaleId, request: &RestockRequest) 
         request.change
     ])?;
     Ok(Ok(RestockAnswer::Changed { counts: shown(after), replayed: false }))
+}
+
+/// Every change that was made and can be read.
+pub(super) fn made(db: &Connection, sale: &SaleId) -> rusqlite::Result<Vec<RestockRequest>> {
+    let mut statement =
+        db.prepare_cached("SELECT id, item, change FROM stock_restocks WHERE sale = ?1 ORDER BY id")?;
+    let mut found = statement.query([sale.as_str()])?;
+    let mut made = Vec::new();
+    while let Some(row) = found.next()? {
+        let (id, item): (String, String) = (row.get(0)?, row.get(1)?);
+        if let (Ok(id), Ok(item)) = (id.parse(), item.parse()) {
+            made.push(RestockRequest { id, item, change: row.get(2)? });
+        }
+    }
+    Ok(made)
 }
 
 /// Whether this very change was made before; `Some(false)`: another was made under its id.
