@@ -78,14 +78,17 @@ pub(super) fn all(
             of(|line| line.money_back),
         ));
         checks.push(check(
-            format!("{currency}: money kept - refunds due = price of what was sold"),
-            total.net - total.refund_due,
+            format!("{currency}: money kept - refunds due - late and undecided = price of what was sold"),
+            total.net - total.refund_due - total.undecided,
             total.sold_for,
         ));
     }
     for line in items {
-        let what = format!("{} ({}): kept - refunds due = price of what was sold", line.name, line.currency);
-        checks.push(check(what, line.net - line.refund_due, line.sold_for));
+        let what = format!(
+            "{} ({}): kept - refunds due - late and undecided = price of what was sold",
+            line.name, line.currency
+        );
+        checks.push(check(what, line.net - line.refund_due - line.undecided, line.sold_for));
     }
     checks
 }

@@ -109,9 +109,11 @@ pub struct ItemLine {
     pub refunds_due: u64,
     /// What must still go back.
     pub refund_due: i128,
+    /// What came too late and is kept while units are looked for: it becomes a sale, or goes back.
+    pub undecided: i128,
     /// `gross - refunded`.
     pub net: i128,
-    /// `net - refund_due - sold_for`: 0 when all is right.
+    /// `net - refund_due - undecided - sold_for`: 0 when all is right.
     pub difference: i128,
 }
 
@@ -130,9 +132,11 @@ pub struct CurrencyLine {
     pub refunded: i128,
     /// What must still go back.
     pub refund_due: i128,
+    /// What came too late and is kept while units are looked for.
+    pub undecided: i128,
     /// `gross - refunded`.
     pub net: i128,
-    /// `net - refund_due - sold_for`.
+    /// `net - refund_due - undecided - sold_for`.
     pub difference: i128,
 }
 
@@ -333,6 +337,7 @@ fn totals(items: &[ItemLine]) -> Vec<CurrencyLine> {
         total.gross += line.gross;
         total.refunded += line.refunded;
         total.refund_due += line.refund_due;
+        total.undecided += line.undecided;
         total.net += line.net;
         total.difference += line.difference;
     }

@@ -19,6 +19,7 @@ struct Flow {
     refunded: i128,
     refunds_due: u64,
     refund_due: i128,
+    undecided: i128,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,7 +90,11 @@ impl Tally {
             let arrived = attempt.state >= PaymentState::Succeeded;
             let Some(paid) = attempt.paid.as_ref().filter(|_| arrived) else { continue };
             let item = (order.item.clone(), paid.currency.clone());
-            self.flows.entry(item).or_default().add(attempt.state, paid.amount);
+            let flow = self.flows.entry(item).or_default();
+            flow.add(attempt.state, paid.amount);
+            if order.is_reclaiming() && attempt.state == PaymentState::Succeeded {
+                flow.undecided += i128::from(paid.amount);
+            }
             let way = (gateway.to_owned(), paid.currency.clone());
             self.gateways.entry(way).or_default().add(attempt.state, paid.amount);
         }
@@ -153,8 +158,9 @@ impl Tally {
             refunded: flow.refunded,
             refunds_due: flow.refunds_due,
             refund_due: flow.refund_due,
+            undecided: flow.undecided,
             net,
-            difference: net - flow.refund_due - sold.price,
+            difference: net - flow.refund_due - flow.undecided - sold.price,
         }
     }
 

@@ -170,6 +170,10 @@ fn what_is_not_over_is_preliminary_and_says_why() {
     let owed = settled(&[order(1, "phone", eur, &events)], AFTER);
     assert!(owed.preliminary_because.join(" ").contains("1 payment has not gone back"), "{owed:?}");
     assert_eq!((owed.items[0].refund_due, owed.differences), (998, 0));
+    let [_, arrives] = paid(1, money(998, "EUR"));
+    let late = settled(&[order(1, "phone", money(998, "EUR"), &[OrderEvent::Expire, arrives])], AFTER);
+    assert!(!late.is_final() && late.checks.iter().all(|check| check.holds), "{late:?}");
+    assert_eq!((late.items[0].undecided, late.differences), (998, 0), "units are looked for");
 }
 
 #[test]
