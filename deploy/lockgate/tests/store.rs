@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Output;
 
-use common::{Folder, Lockgate, Shopper, Won, client, command, sale_file};
+use common::{Folder, Lockgate, OPERATOR_KEY, Shopper, Won, client, command, sale_file};
 use lockgate_shared::testing::{PrivatePostgres, PrivateRedis, eventually};
 use serde_json::{Value, json};
 
@@ -71,6 +71,12 @@ async fn m14_claims_are_served_by_a_process_that_started_without_its_database() 
         vec![("LOCKGATE_STORE__URL", redis.url().to_owned()), ("LOCKGATE_ORDERS__URL", orders.to_owned())]
     };
     let first = Lockgate::start(&with_sale, &over(postgres.url())).await;
+    // A stock that is opened for the first time asks the orders.
+    eventually("the stock is open", 20, async || {
+        let books = client().get(first.url("/operator/v1/sales/one/books")).bearer_auth(OPERATOR_KEY);
+        books.send().await.unwrap().status().is_success()
+    })
+    .await;
     assert!(first.terminate().await.success());
     // A database without a single table, and away.
     let orders = over(&postgres.schema("empty").await);
@@ -83,8 +89,9 @@ async fn m14_claims_are_served_by_a_process_that_started_without_its_database() 
     let mut shopper = Shopper::enter(&lockgate.base, "one", json!({})).await;
     shopper.admit().await;
     let answer = shopper.checkout("k", 1).await.unwrap();
-    assert_eq!(answer.status().as_u16(), 202);
+    let status = answer.status().as_u16();
     let won = Won { answer: answer.json().await.unwrap() };
+    assert_eq!(status, 202, "{won:?}");
     let order = client().get(lockgate.url(&format!("/orders/{}", won.text("order_id"))));
     let page = order.bearer_auth(won.text("access_key")).header("accept", "text/html").send().await.unwrap();
     assert_eq!(page.status().as_u16(), 503, "a page that says so");
