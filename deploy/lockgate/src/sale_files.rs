@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn m1_a_file_makes_no_sale_anew_that_another_process_knows() {
         let (dir, store) = (tempfile::tempdir().unwrap(), Arc::new(Shared::default()));
         let catalog = || Arc::new(Catalog::new(Arc::<Shared>::clone(&store), Arc::new(SystemClock)));
@@ -176,7 +176,7 @@ mod tests {
         std::fs::write(&path, EXAMPLE_TOML).unwrap();
         let files = [path];
         let old = catalog();
-        apply(&old, &files, None, None, true).await.unwrap();
+        apply(&old, &files, None, None, false).await.unwrap();
         let id = old.sales()[0].definition.id.clone();
         let changed = old.change(&id, |sale| sale.definition.items[0].stock += 5).await.unwrap();
         let (_stop, stopped) = watch::channel(false);
