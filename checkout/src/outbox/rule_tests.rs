@@ -1,6 +1,6 @@
 use lockgate_shared::{
     clock::Timestamp,
-    gate::{CommitAnswer, ReleaseAnswer},
+    gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer},
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -84,7 +84,9 @@ fn an_end_nobody_can_be_told_of_and_nobody_began_to_pay_for_is_nobody_s() {
 
 #[test]
 fn m5_money_that_comes_late_is_told_once_as_it_goes_back() {
-    let events = [OrderEvent::Expire, paid(1), paid(1), OrderEvent::Refunded { payment: payment(1) }];
+    let refused = OrderEvent::Reclaim(ReclaimAnswer::SoldOut);
+    let events =
+        [OrderEvent::Expire, paid(1), paid(1), refused, OrderEvent::Refunded { payment: payment(1) }];
     let (after, drafts) = told(order(true), &events, Wants::ALL);
     assert_eq!(after.state, OrderState::Refunded);
     assert_eq!(

@@ -1,5 +1,5 @@
 use lockgate_shared::{
-    gate::{CommitAnswer, ReleaseAnswer},
+    gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer},
     sale::parse_toml,
 };
 use proptest::prelude::*;
@@ -123,6 +123,7 @@ fn a_final_settlement_of_two_items_and_currencies_adds_up() {
         OrderEvent::Notified(unpayable),
         release(),
         arrives.clone(),
+        OrderEvent::Reclaim(ReclaimAnswer::SoldOut),
         OrderEvent::Refunded { payment: attempt(1) },
     ];
     let orders = [

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockgate_shared::testing::PrivatePostgres;
+use lockgate_shared::{gate::ReclaimAnswer, testing::PrivatePostgres};
 use proptest::{
     prelude::*,
     strategy::ValueTree as _,
@@ -35,6 +35,12 @@ async fn claimed(store: &dyn Store, n: u8) {
 async fn paid(store: &dyn Store, n: u8, payment: u8, when: Timestamp) {
     let news = notice(payment, Some(n), Outcome::Paid(price()));
     store.notify("g", &format!("e{payment}"), &news, when).await.unwrap();
+}
+
+/// Nothing is left for whoever paid late.
+async fn sold_out(store: &dyn Store, n: u8, at: Timestamp) {
+    let refused = OrderEvent::Reclaim(ReclaimAnswer::SoldOut);
+    store.decide(order_id(n), &refused, at).await.unwrap();
 }
 
 async fn refunded(store: &dyn Store, n: u8, payment: u8, when: Timestamp) {
@@ -95,6 +101,7 @@ async fn the_next_message_of_an_order_waits_for_the_one_before_it(store: &dyn St
     claimed(store, 2).await;
     store.decide(order_id(2), &OrderEvent::Expire, now()).await.unwrap();
     paid(store, 2, 7, at(1)).await;
+    sold_out(store, 2, at(1)).await;
     refunded(store, 2, 7, at(2)).await;
     claimed(store, 4).await;
     paid(store, 4, 8, at(3)).await;
@@ -186,6 +193,7 @@ async fn delivered_messages_are_trimmed_and_their_numbers_never_used_again(store
     assert_eq!(store.trim_messages(at(6), at(5)).await.unwrap(), 1);
     assert_eq!(store.trim_messages(at(6), at(6)).await.unwrap(), 1);
     paid(store, 2, 7, at(9)).await;
+    sold_out(store, 2, at(9)).await;
     let leased = lease(store, Channel::Mail, at(9)).await;
     assert_eq!(ids(&leased), [(order_id(2), 3, MessageKind::RefundDue)]);
     assert_eq!(store.trim_messages(at(99), at(99)).await.unwrap(), 0, "what waits is kept");

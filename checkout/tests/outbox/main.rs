@@ -166,7 +166,7 @@ async fn m5_an_order_s_messages_come_in_order_however_often_the_first_fails() {
     let Scene { shop, post, receiver, .. } = &on_sqlite(AT_ONCE).await;
     receiver.answer(&[(500, None), (302, None), (422, None)]);
     post.faults(&[Fault::AtRecipient("451 greylisted"), Fault::AtData("452 no room")]);
-    // The money arrives for an order that ended meanwhile, and goes back.
+    // The money arrives for an order that ended meanwhile, buys the same units, and is given back.
     let (order, access) = buy(shop, 1, "en").await;
     shop.reaches(&order, &access, "awaiting_payment").await;
     let id = order.parse().unwrap();
@@ -181,12 +181,14 @@ async fn m5_an_order_s_messages_come_in_order_however_often_the_first_fails() {
     let refunded = lockgate_checkout::order::OrderEvent::Refunded { payment: late.payment };
     shop.store.decide(id, &lockgate_checkout::order::OrderEvent::Expire, shop.now()).await.unwrap();
     shop.store.notify("g", "late", &late, shop.now()).await.unwrap();
+    shop.reaches(&order, &access, "paid").await;
+    shop.store.decide(id, &lockgate_checkout::order::OrderEvent::Refund, shop.now()).await.unwrap();
     shop.store.decide(id, &refunded, shop.now()).await.unwrap();
     all_delivered(shop).await;
     let mut kinds = receiver.kinds_of(&order);
     assert_eq!(kinds.iter().filter(|kind| *kind == "order.expired").count(), 4, "{kinds:?}");
     kinds.dedup();
-    assert_eq!(kinds, ["order.expired", "order.refund_due", "order.refunded"]);
+    assert_eq!(kinds, ["order.expired", "order.paid", "order.refund_due", "order.refunded"]);
     let came = receiver.came();
     let first: HashSet<&String> = came[..4].iter().map(|came| &came.id).collect();
     assert_eq!(first.len(), 1, "the same message under the same id");

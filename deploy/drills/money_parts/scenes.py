@@ -2,7 +2,7 @@
 import asyncio, time
 
 from fault_parts.account import orders_of
-from fault_parts.fleet import KEY, PLENTY, SALE, SCARCE, Fleet
+from fault_parts.fleet import KEY, PLENTY, SALE, Fleet
 from fault_parts.http_client import Connection
 from fault_parts.processes import until
 
@@ -18,7 +18,7 @@ class FleetShop:
     """A fleet of roles, as the settlement reads it."""
 
     def __init__(self, fleet):
-        self.fleet, self.sale, self.stock = fleet, SALE, {"scarce": SCARCE, "plenty": PLENTY}
+        self.fleet, self.sale, self.stock = fleet, SALE, {"scarce": fleet.scarce, "plenty": PLENTY}
         command = fleet.gateway.command
         self.ledger = command[command.index("--data") + 1] + "/simulated-gateway.db"
 
@@ -164,7 +164,7 @@ async def quick(drill):
     """A short run of three at once, all in one process: 30 % failures, every webhook five times, refunds' answers lost."""
     knobs = {"failure_share": 0.3, "duplicate_webhooks": 4, "late_success": True}
     await drill.open({**knobs, "lose_refund_answers": True}, hold_seconds=2, plans={**PLANS, "pay_after_hold": 30}, at_once=16,
-                     all_in_one=True)
+                     all_in_one=True, scarce=5)
     await asyncio.sleep(6)
     await drill.behave(**knobs)
     await drill.finish(patience_seconds=3, settle_seconds=30, least=5)

@@ -489,6 +489,7 @@ mod tests {
             ("orders.pace_per_second", "200"),
         ];
         // Those of Stripe do not go with the simulated gateway's; they are tried there.
+        let examples = [&examples[..], &outbox::EXAMPLES].concat();
         assert_eq!(examples.len() + gateway::EXAMPLES.len(), settings().count());
         let flags: Vec<(&str, String)> = examples.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
         let config = load(None, environment(&[]), &flags).unwrap();

@@ -85,6 +85,17 @@ impl Config {
     }
 }
 
+/// An example of each setting here.
+#[cfg(test)]
+pub(super) const EXAMPLES: [(&str, &str); 6] = [
+    ("mail.smtp_url", "smtps://user:password@mail.example:465"),
+    ("mail.from", "Shop <orders@shop.example>"),
+    ("mail.reply_to", "help@shop.example"),
+    ("shop.webhook_url", "https://shop.example/lockgate"),
+    ("shop.webhook_secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    ("shop.webhook_secret_next", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::super::load;
