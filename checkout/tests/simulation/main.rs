@@ -255,6 +255,10 @@ fn a_claim_answered_before_the_commit_is_found() {
 }
 
 #[test]
-fn h10_a_store_that_lost_its_last_writes_unnoticed_is_found() {
-    is_found(Planted::UnnoticedFailOver, "is not settled");
+fn h10_a_store_that_lost_its_last_writes_unnoticed_is_mended_all_the_same() {
+    let sum = run_all(0..60, Planted::UnnoticedFailOver, true);
+    assert!(sum.faults["fail-over that loses writes"] > 0, "{:?}", sum.faults);
+    if let Some(first) = sum.failed.first() {
+        panic!("{}", first.report());
+    }
 }

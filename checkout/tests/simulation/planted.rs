@@ -34,7 +34,8 @@ pub enum Planted {
     AcknowledgeBeforeCommit,
     /// A claim is answered before it is written.
     AnswerBeforeCommit,
-    /// The gate goes on with a store that lost its last writes.
+    /// The gate does not know its store's identity, and goes on with one that lost its last writes. Not a bug that must
+    /// show: what else disagrees is to be enough.
     UnnoticedFailOver,
 }
 

@@ -28,7 +28,13 @@ async fn opened() -> (Lockgate, Folder, std::path::PathBuf) {
     let file = folder.write("one.toml", &sale_file("one", "open", 5, 2, 600));
     let data = folder.data();
     let arguments = ["--data", data.to_str().unwrap(), "--sale", file.to_str().unwrap()];
-    (Lockgate::start(&arguments, &Stores::Sqlite.environment()).await, folder, file)
+    let lockgate = Lockgate::start(&arguments, &Stores::Sqlite.environment()).await;
+    // Its stock is there a moment later, which is a change of the sale.
+    eventually("the stock is there", 10, async || {
+        sale(&lockgate, &["books", "one"]).output().unwrap().status.success()
+    })
+    .await;
+    (lockgate, folder, file)
 }
 
 fn sale(lockgate: &Lockgate, arguments: &[&str]) -> Command {

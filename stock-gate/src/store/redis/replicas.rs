@@ -214,8 +214,9 @@ async fn h6_a_node_of_a_cluster_dies_and_its_promoted_replica_knows_every_acknow
     cluster.kill(owner);
     // The node that was killed may be one of the two that the address names.
     let (after, _) = Bench::on(&cluster.url(), "t:", NONE).await;
-    eventually("the promoted replica takes claims", 30, async || {
+    eventually("the promoted replica takes claims, and every connection knows it", 30, async || {
         after.store.claim(&sale, &claim(9_999)).await.is_ok()
+            && after.store.hold(&sale, claim_id(1)).await.is_ok()
     })
     .await;
     outcomes.push((claim(9_999), after.store.claim(&sale, &claim(9_999)).await));
