@@ -12,7 +12,7 @@ KEY = "operator-key-for-drills-0123456789abcdef"
 SCARCE, PLENTY = 40, 20_000
 
 
-def sale(hold_seconds, scarce):
+def sale(hold_seconds):
     at = lambda seconds: (datetime.now(timezone.utc) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"""
 id = "{SALE}"
@@ -33,7 +33,7 @@ token_seconds = 1800
 [[items]]
 item = "scarce"
 name = "Scarce"
-stock = {scarce}
+stock = {SCARCE}
 price = 49900
 currency = "EUR"
 [[items]]
@@ -49,8 +49,8 @@ class Fleet:
     """`settings` are keys of Lockgate's configuration, for every role."""
 
     def __init__(self, binary, rng, hold_seconds=6, all_in_one=False, is_lossy=False, has_sentinels=False, own_clocks=False,
-                 disk=None, scarce=SCARCE, **settings):
-        self.binary, self.rng, self.hold_seconds, self.scarce = binary, rng, hold_seconds, scarce
+                 disk=None, **settings):
+        self.binary, self.rng, self.hold_seconds = binary, rng, hold_seconds
         self.all_in_one, self.is_lossy, self.has_sentinels = all_in_one, is_lossy, has_sentinels
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockgate-faults-"))
         self.folder.chmod(0o755)
@@ -85,7 +85,7 @@ class Fleet:
         return made
 
     async def start(self):
-        (self.folder / "sale.toml").write_text(sale(self.hold_seconds, self.scarce))
+        (self.folder / "sale.toml").write_text(sale(self.hold_seconds))
         if self.own_clocks:
             source = pathlib.Path(__file__).with_name("wall_clock.c")
             subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", self.folder / "wall_clock.so", source], check=True)

@@ -39,6 +39,12 @@ class Payers(Buyers):
             await self.at_gateway(own, claim, page, "paid")
             await self.watch(own, claim)
 
+    async def pay_wrongly_first(self, own, claim):
+        """A wrong amount arrives at the gateway, which must go back; then the buyer pays as asked."""
+        body = {"order": claim.order, "price": {"amount": claim.amount + 1, "currency": "EUR"}}
+        await self.ask(own, "pay_ahead", "POST", AHEAD, headers={"authorization": f"Bearer {KEY}"}, body=body)
+        await self.pay(own, claim)
+
     async def pay_ahead(self, own, claim):
         """Pays at the gateway before the shop has asked for anything; looks whether the order was there already."""
         bearer = {"authorization": f"Bearer {claim.access_key}"}

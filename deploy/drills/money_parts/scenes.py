@@ -1,8 +1,8 @@
 """The drills: what the gateway does, what buyers do, and how long."""
 import asyncio, time
 
-from fault_parts.account import orders_of
-from fault_parts.fleet import KEY, PLENTY, SALE, Fleet
+from fault_parts.account import orders_of, rows_of
+from fault_parts.fleet import KEY, PLENTY, SALE, SCARCE, Fleet
 from fault_parts.http_client import Connection
 from fault_parts.processes import until
 
@@ -18,7 +18,7 @@ class FleetShop:
     """A fleet of roles, as the settlement reads it."""
 
     def __init__(self, fleet):
-        self.fleet, self.sale, self.stock = fleet, SALE, {"scarce": fleet.scarce, "plenty": PLENTY}
+        self.fleet, self.sale, self.stock = fleet, SALE, {"scarce": SCARCE, "plenty": PLENTY}
         command = fleet.gateway.command
         self.ledger = command[command.index("--data") + 1] + "/simulated-gateway.db"
 
@@ -68,6 +68,12 @@ class Drill:
             self.differences.append(f"only {self.settled.states['paid']} orders were paid: this run proves nothing")
         self.tell(f"settled: {self.settled.states['paid']} orders paid, {self.settled.refunds} refunds, "
                   f"{len(self.differences)} differences")
+
+    async def until_a_refund_is_asked_for(self, seconds):
+        ledger, end = FleetShop(self.fleet).ledger, time.monotonic() + seconds
+        asked = "SELECT coalesce(sum(refund_calls), 0) AS n FROM payments"
+        while rows_of(ledger, asked)[0]["n"] == 0 and time.monotonic() < end:
+            await asyncio.sleep(0.2)
 
     def check_lost_refunds(self):
         if self.settled.refund_calls <= self.settled.refunds:
@@ -135,8 +141,9 @@ async def callback(drill):
 
 async def refund(drill):
     """Every answer to a refund is lost, after the money went back; then answers come again."""
-    await drill.open({"lose_refund_answers": True, "late_success": True}, hold_seconds=4, plans=LATE_PLANS)
-    # Units of the one item are scarce, so that whoever pays late cannot always be given others.
+    # Whoever pays late is mostly given units; a wrong amount always goes back.
+    plans = {**LATE_PLANS, "pay_wrongly_first": 15}
+    await drill.open({"lose_refund_answers": True, "late_success": True}, hold_seconds=4, plans=plans)
     await drill.go_on(25, 12)
     await drill.behave(late_success=True)
     drill.tell("answers to refunds come again")
@@ -163,9 +170,10 @@ async def down(drill):
 async def quick(drill):
     """A short run of three at once, all in one process: 30 % failures, every webhook five times, refunds' answers lost."""
     knobs = {"failure_share": 0.3, "duplicate_webhooks": 4, "late_success": True}
-    await drill.open({**knobs, "lose_refund_answers": True}, hold_seconds=2, plans={**PLANS, "pay_after_hold": 30}, at_once=16,
-                     all_in_one=True, scarce=5)
-    await asyncio.sleep(6)
+    await drill.open({**knobs, "lose_refund_answers": True}, hold_seconds=2, at_once=16, all_in_one=True,
+                     plans={**PLANS, "pay_after_hold": 30, "pay_wrongly_first": 20})
+    await asyncio.sleep(4)
+    await drill.until_a_refund_is_asked_for(10)
     await drill.behave(**knobs)
     await drill.finish(patience_seconds=3, settle_seconds=30, least=5)
     drill.check_lost_refunds()
