@@ -49,8 +49,11 @@ class Buyers:
         """No new buyers; those under way finish or are given up after `seconds`."""
         self.is_stopped = True
         _, late = await asyncio.wait(self.tasks, timeout=seconds)
-        for task in late:
-            task.cancel()
+        # A cancellation can be lost on a call that ends in the same moment (asyncio.wait_for); it is repeated until it is heard.
+        while late:
+            for task in late:
+                task.cancel()
+            _, late = await asyncio.wait(late, timeout=1)
         for done in await asyncio.gather(*self.tasks, return_exceptions=True):
             if isinstance(done, Exception) and not isinstance(done, asyncio.CancelledError):
                 self.wrong.append(f"a buyer broke: {done!r}")
