@@ -86,7 +86,7 @@ impl SqliteStore {
         &self,
         verb: &'static str,
         sale: &SaleId,
-        step: impl FnOnce(&Connection, &SaleId) -> Answer<T> + Send + 'static,
+        mut step: impl FnMut(&Connection, &SaleId) -> Answer<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let sale = sale.clone();
         let answer = self.db.write(verb, move |db| step(db, &sale)).await?;

@@ -54,7 +54,7 @@ async fn h7_counts_that_cannot_be_are_refused_by_the_file_itself() {
 async fn a_claim_is_one_operation_of_the_writer() {
     let (bench, sale) = running().await;
     let db = bench.db.as_ref().unwrap();
-    // Each operation of the writer is one savepoint; a claim that took two would show a state in between.
+    // Another operation may run between any two of the writer; a claim that took two would show a state in between.
     let second = claim(2);
     let (claimed, seen) = tokio::join!(
         bench.store.claim(&sale, &second),
