@@ -137,6 +137,8 @@ pub enum Outcome {
     Failed,
     /// It can never be paid any more.
     Unpayable,
+    /// A refund of it that had been taken on did not go through: the gateway has that money again.
+    RefundFailed,
 }
 
 /// The gateway's word on an attempt, proven to be the gateway's.
@@ -189,6 +191,7 @@ pub(crate) fn apply(
     let money = match &notice.outcome {
         Outcome::Failed => return fall(attempt, PaymentState::Failed),
         Outcome::Unpayable => return fall(attempt, PaymentState::Unpayable),
+        Outcome::RefundFailed => return refund_failed(attempt),
         Outcome::Paid(money) => money,
     };
     if attempt.state >= PaymentState::Succeeded {
@@ -234,6 +237,18 @@ pub(crate) fn apply(
 fn fall(attempt: &mut PaymentRecord, to: PaymentState) -> Applied {
     attempt.state = attempt.state.max(to);
     Applied { effect: Effect::Nothing, anomaly: None }
+}
+
+/// The attempt stays where it is: asking again by itself would fail again, because the buyer's card or account is gone.
+fn refund_failed(attempt: &PaymentRecord) -> Applied {
+    let detail = "a refund of this payment failed later at the gateway; look there whether the money went back, and if it \
+                  did not, give it back another way";
+    let anomaly = (attempt.state >= PaymentState::RefundDue).then(|| Anomaly {
+        payment: Some(attempt.id),
+        kind: "refund_failed",
+        detail: detail.into(),
+    });
+    Applied { effect: Effect::Nothing, anomaly }
 }
 
 #[cfg(test)]

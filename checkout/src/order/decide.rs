@@ -31,11 +31,14 @@ impl OrderRecord {
     }
 
     /// The gate sold these units to an order that was paid late.
-    fn keep_reclaimed(&mut self, units: &[u32]) {
+    fn keep_reclaimed(&mut self, units: &[u32]) -> Anomaly {
+        let whose = if *units == self.units { "its own units" } else { "other units of the item" };
+        let detail = format!("the buyer who paid late has {whose}: {units:?}");
         self.units = units.to_vec();
         self.state = OrderState::Paid;
         self.ending = None;
         self.gate = GateSide::Committed;
+        Anomaly { payment: None, kind: "reclaimed", detail }
     }
 
     /// A gate that forgot a claim and is asked again may give it other units. The later hold is the one it knows.
@@ -101,7 +104,7 @@ pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decisi
 /// An order that is placed already ended is the tombstone of its claim: the claim's own record, if it comes later,
 /// finds it and changes nothing.
 #[must_use]
-pub fn place(before: Option<&OrderRecord>, intake: &Intake) -> Option<OrderRecord> {
+pub fn place(before: Option<&OrderRecord>, intake: &Intake) -> Option<Decision> {
     let Some(before) = before else {
         let ended_as = match intake {
             Intake::Claimed(_) => None,
@@ -116,16 +119,16 @@ pub fn place(before: Option<&OrderRecord>, intake: &Intake) -> Option<OrderRecor
             order.ending = Some(EndReason::Expire);
             order.gate = gate;
         }
-        return Some(order);
+        return Some(Decision { verdict: Verdict::Done, after: order, anomalies: Vec::new() });
     };
-    let mut after = before.clone();
+    let (mut after, mut anomalies) = (before.clone(), Vec::new());
     match intake {
         Intake::Claimed(claim) => after.claimed_anew(claim),
         Intake::Expiring(_) => expire(&mut after),
         Intake::Committed(claim) => match after.gate {
             GateSide::CommitDue => after.gate = GateSide::Committed,
             // The answer to the reclaim was lost; its record says which units they are.
-            GateSide::ReclaimDue => after.keep_reclaimed(&claim.units),
+            GateSide::ReclaimDue => anomalies.push(after.keep_reclaimed(&claim.units)),
             _ => {}
         },
         Intake::Released(_) => match after.gate {
@@ -135,7 +138,7 @@ pub fn place(before: Option<&OrderRecord>, intake: &Intake) -> Option<OrderRecor
             _ => {}
         },
     }
-    (after != *before).then_some(after)
+    (after != *before).then_some(Decision { verdict: Verdict::Done, after, anomalies })
 }
 
 /// The order of a claim whose units another live order owns: it ends at once, before any payment can exist. One that was
@@ -315,10 +318,7 @@ fn reclaimed(order: &mut OrderRecord, answer: &ReclaimAnswer, anomalies: &mut Ve
     }
     let why = match answer {
         ReclaimAnswer::Reclaimed { units } => {
-            let whose = if *units == order.units { "its own units" } else { "other units of the item" };
-            let detail = format!("the buyer who paid late has {whose}: {units:?}");
-            anomalies.push(Anomaly { payment: None, kind: "reclaimed", detail });
-            order.keep_reclaimed(units);
+            anomalies.push(order.keep_reclaimed(units));
             return;
         }
         // A gate that does not know the claim of an order has lost data. The order keeps the money and goes on asking.

@@ -203,7 +203,9 @@ fn m5_the_record_of_a_reclaim_stands_for_its_lost_answer() {
     for old in [Intake::Claimed(claim()), Intake::Expiring(claim()), Intake::Released(claim())] {
         assert_eq!(place(Some(&paid_late(None)), &old), None, "{old:?}");
     }
-    let bought = place(Some(&paid_late(None)), &Intake::Committed(others)).unwrap();
+    let placed = place(Some(&paid_late(None)), &Intake::Committed(others)).unwrap();
+    assert_eq!(placed.anomalies[0].kind, "reclaimed", "noted as by the answer");
+    let bought = placed.after;
     assert_eq!((bought.state, bought.gate), (OrderState::Paid, GateSide::Committed));
     assert_eq!(bought.units, [1, 9]);
     let (disputed, anomaly) = dispute(&bought);
@@ -321,10 +323,10 @@ fn a_gate_that_forgot_is_told_again() {
 
 #[test]
 fn an_order_placed_ended_is_its_claim_s_tombstone() {
-    let ended = place(None, &Intake::Expiring(claim())).unwrap();
+    let ended = place(None, &Intake::Expiring(claim())).unwrap().after;
     assert_eq!((ended.state, ended.gate), (OrderState::Expired, GateSide::ReleaseDue));
     assert_eq!(place(Some(&ended), &Intake::Claimed(claim())), None);
-    let freed = place(None, &Intake::Released(claim())).unwrap();
+    let freed = place(None, &Intake::Released(claim())).unwrap().after;
     assert_eq!(freed.gate, GateSide::Released);
     assert_eq!(place(None, &Intake::Committed(claim())), None);
     let (disputed, anomaly) = dispute(&OrderRecord::placed(&claim()));

@@ -77,7 +77,7 @@ fn an_end_nobody_can_be_told_of_and_nobody_began_to_pay_for_is_nobody_s() {
     ];
     let (_, drafts) = told(order(false), &begun, Wants::ALL);
     assert_eq!(names(&drafts), [("webhook", "order.expired")]);
-    let tombstone = place(None, &Intake::Expiring(claim())).unwrap();
+    let tombstone = place(None, &Intake::Expiring(claim())).unwrap().after;
     assert_eq!(messages(None, &tombstone, Wants::ALL), []);
     assert_eq!(messages(None, &order(true), Wants::ALL), [], "an order that begins is told on the page");
 }

@@ -71,7 +71,7 @@ fn order(hold: &Hold, came: Came) -> OrderRecord {
         Came::Reclaimed => vec![OrderEvent::Expire, paid, reclaimed],
         Came::Refunded => vec![paid, OrderEvent::Commit(CommitAnswer::Committed), OrderEvent::Refund],
     };
-    let placed = order::place(None, &Intake::Claimed(placement)).unwrap();
+    let placed = order::place(None, &Intake::Claimed(placement)).unwrap().after;
     events.iter().fold(placed, |order, event| order::decide(&order, event, Timestamp::default()).after)
 }
 

@@ -38,7 +38,7 @@ fn placed(units: &[u32]) -> OrderRecord {
         claimed_at: now(),
         hold_expires_at: now().plus_seconds(600),
     };
-    order::place(None, &Intake::Claimed(placement)).unwrap()
+    order::place(None, &Intake::Claimed(placement)).unwrap().after
 }
 
 fn after(order: &OrderRecord, events: &[OrderEvent]) -> OrderRecord {

@@ -210,6 +210,7 @@ impl Hand<'_> {
             Outcome::Paid(money) => format!("paid, {money}"),
             Outcome::Failed => "failed".to_owned(),
             Outcome::Unpayable => "unpayable".to_owned(),
+            Outcome::RefundFailed => "its refund failed".to_owned(),
         };
         let detail = format!("nobody said so, but the gateway says when asked: {word}; it is applied");
         self.note(claim, Some(payment), Repair::ApplyNotice, detail).await?;

@@ -56,7 +56,7 @@ fn order(n: u16, item: &str, money: Money, events: &[OrderEvent]) -> OrderRecord
         claimed_at: Timestamp::from_seconds(NOW),
         hold_expires_at: Timestamp::from_seconds(NOW + 600),
     };
-    let placed = order::place(None, &Intake::Claimed(placement)).unwrap();
+    let placed = order::place(None, &Intake::Claimed(placement)).unwrap().after;
     let now = Timestamp::from_seconds(NOW);
     events.iter().fold(placed, |order, event| order::decide(&order, event, now).after)
 }

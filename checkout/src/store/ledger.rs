@@ -78,10 +78,11 @@ impl Ledger {
         let mut anomalies_of_parked = Vec::new();
         for intake in batch {
             let id = intake.placement().order;
-            let Some(after) = order::place(self.orders.get(&id), intake) else {
+            let Some(decision) = order::place(self.orders.get(&id), intake) else {
                 continue;
             };
-            let mut after = self.save(after, &mut placed.anomalies);
+            placed.anomalies.extend(decision.anomalies.into_iter().map(|anomaly| (id, anomaly)));
+            let mut after = self.save(decision.after, &mut placed.anomalies);
             for (_, notice) in
                 self.parked.extract_if(.., |_, notice| notice.order == Some(id)).collect::<Vec<_>>()
             {

@@ -161,6 +161,7 @@ impl NoticeRow {
             Outcome::Paid(money) => ("paid", Some(money)),
             Outcome::Failed => ("failed", None),
             Outcome::Unpayable => ("unpayable", None),
+            Outcome::RefundFailed => ("refund_failed", None),
         };
         Self {
             payment: notice.payment.uuid(),
@@ -176,6 +177,7 @@ impl NoticeRow {
             ("paid", Some(money)) => Outcome::Paid(money),
             ("failed", None) => Outcome::Failed,
             ("unpayable", None) => Outcome::Unpayable,
+            ("refund_failed", None) => Outcome::RefundFailed,
             (other, _) => return Err(format!("'{other}' is no outcome this release knows").into()),
         };
         Ok(Notice { payment: PaymentId::from(self.payment), order: self.order.map(ClaimId::from), outcome })

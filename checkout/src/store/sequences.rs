@@ -38,6 +38,7 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
         1 => Just(Outcome::Paid(Money { amount: 1, currency: "EUR".into() })),
         1 => Just(Outcome::Failed),
         2 => Just(Outcome::Unpayable),
+        1 => Just(Outcome::RefundFailed),
     ]
 }
 

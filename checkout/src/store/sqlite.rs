@@ -366,10 +366,11 @@ fn place(
     for intake in batch {
         let id = intake.placement().order;
         let before = load(db, id.uuid())?;
-        let Some(after) = order::place(before.as_ref(), intake) else {
+        let Some(decision) = order::place(before.as_ref(), intake) else {
             continue;
         };
-        let mut after = save(db, before.as_ref(), after, when, &mut placed.anomalies)?;
+        placed.anomalies.extend(decision.anomalies.into_iter().map(|anomaly| (id, anomaly)));
+        let mut after = save(db, before.as_ref(), decision.after, when, &mut placed.anomalies)?;
         for notice in take_parked(db, id)? {
             // An attempt that another order made meanwhile is that order's to answer for.
             let owner = owner_of(db, notice.payment.uuid())?.map_or(id, ClaimId::from);

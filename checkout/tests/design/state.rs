@@ -200,8 +200,8 @@ impl State {
 
     pub fn take_in(&mut self, claim: u8, unit: u8, intake: fn(Placement) -> Intake) {
         let placed = placement(claim, unit);
-        if let Some(after) = order::place(self.record(claim).as_ref(), &intake(placed)) {
-            self.save(claim, after);
+        if let Some(decision) = order::place(self.record(claim).as_ref(), &intake(placed)) {
+            self.save(claim, decision.after);
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Refund {
     pub intent: String,
     pub amount: i64,
     pub status: &'static str,
+    /// What its metadata says.
+    pub payment: String,
 }
 
 #[derive(Default)]
@@ -261,7 +263,8 @@ impl Books {
             return Err(invalid("amount", "Refund amount is greater than unrefunded amount on charge"));
         }
         let status = self.next_refund.take().unwrap_or("succeeded");
-        self.refunds.push(Refund { intent, amount, status });
+        let payment = form.get("metadata[lockgate_payment]").cloned().unwrap_or_default();
+        self.refunds.push(Refund { intent, amount, status, payment });
         ok(self.refunds[self.refunds.len() - 1].shown())
     }
 
@@ -272,11 +275,14 @@ impl Books {
     }
 
     fn event(&mut self, kind: &str, session: &Session) -> Value {
+        self.event_of(&format!("checkout.session.{kind}"), &session.shown(None))
+    }
+
+    fn event_of(&mut self, kind: &str, object: &Value) -> Value {
         self.events += 1;
         json!({
             "id": format!("evt_{}", self.events), "object": "event", "api_version": crate::bank::VERSION,
-            "type": format!("checkout.session.{kind}"), "livemode": false,
-            "data": {"object": session.shown(None)},
+            "type": kind, "livemode": false, "data": {"object": object},
         })
     }
 
@@ -298,7 +304,8 @@ impl Books {
 
 impl Refund {
     fn shown(&self) -> Value {
-        json!({"id": "re_1", "object": "refund", "amount": self.amount, "status": self.status})
+        let metadata = json!({"lockgate_payment": self.payment});
+        json!({"id": "re_1", "object": "refund", "amount": self.amount, "status": self.status, "metadata": metadata})
     }
 }
 
@@ -363,6 +370,16 @@ impl Bank {
 
     pub fn sessions(&self) -> usize {
         self.with(|inner| inner.books.sessions.len())
+    }
+
+    /// The event of a refund that was taken on and then came back.
+    pub fn refund_came_back(&self, n: usize) -> Value {
+        self.with(|inner| {
+            let refund = &mut inner.books.refunds[n];
+            refund.status = "failed";
+            let shown = refund.shown();
+            inner.books.event_of("refund.failed", &shown)
+        })
     }
 
     pub fn refunds(&self) -> Vec<Refund> {

@@ -98,12 +98,33 @@ async fn m9_a_refund_that_bounced_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn m9_a_refund_that_comes_back_later_is_listed_for_somebody_to_look_at() {
+    let scene = scene(Plan::default()).await;
+    scene.bank.with(|inner| inner.books.next_refund = Some("pending"));
+    let (order, _) = overcharged(&scene).await;
+    went_back(&scene, 50_000).await;
+    is_settled(&scene).await;
+    let came_back = scene.bank.refund_came_back(0);
+    for _ in 0..2 {
+        assert_eq!(scene.deliver(&came_back).await, 204);
+    }
+    assert_eq!(scene.kinds_of_anomalies(&order).await, ["wrong_amount", "refund_failed"]);
+    is_settled(&scene).await;
+    assert_eq!(scene.bank.calls(REFUND).len(), 1, "a card that is gone is not asked again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn m9_money_given_back_at_stripe_s_own_pages_is_not_given_twice() {
     let scene = scene(Plan::default()).await;
     let (_, _, page) = scene.paying(1).await;
     let paid = scene.bank.pay_other(&page, 50_000, "eur");
     scene.bank.with(|inner| {
-        let refund = crate::books::Refund { intent: "pi_1".into(), amount: 50_000, status: "pending" };
+        let refund = crate::books::Refund {
+            intent: "pi_1".into(),
+            amount: 50_000,
+            status: "pending",
+            payment: String::new(),
+        };
         inner.books.refunds.push(refund);
     });
     scene.deliver(&paid).await;

@@ -7,16 +7,22 @@
 //! | `checkout.session.async_payment_succeeded` | paid |
 //! | `checkout.session.async_payment_failed` | failed |
 //! | `checkout.session.expired` | can never be paid |
+//! | `refund.failed` of a refund that was asked for here | the money is with the shop again |
 //! | anything else, and sessions that are none of ours | nothing |
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::session::{Session, is_id};
+use super::{
+    refunds::Refund,
+    session::{Session, is_id},
+};
 use crate::{
     gateways::{Notification, WebhookError},
     payment::{Notice, Outcome},
 };
+
+const REFUND_FAILED: &str = "refund.failed";
 
 #[derive(Deserialize)]
 struct Event {
@@ -42,6 +48,11 @@ pub(super) fn read(body: &[u8], is_live: bool) -> Result<Notification, WebhookEr
     let event: Event = serde_json::from_slice(body).map_err(|_| WebhookError::Body)?;
     if !is_id(&event.id) {
         return Err(WebhookError::Body);
+    }
+    if event.kind == REFUND_FAILED && event.livemode == is_live {
+        let refund = Refund::deserialize(event.data.object).map_err(|_| WebhookError::Body)?;
+        let notice = |payment| Notice { payment, order: None, outcome: Outcome::RefundFailed };
+        return Ok(Notification { event: event.id, notice: refund.payment().map(notice) });
     }
     let is_session = matches!(
         event.kind.as_str(),

@@ -3,12 +3,19 @@
 //! Stripe remembers a key for a day or so; after that only its own list of refunds tells that one was made. So the list
 //! is asked first, and the key keeps two that ask at the same time from both being heard.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 
-use super::{KEYS_MAX, Stripe, amounts::to_stripe, key, session::is_id};
+use super::{
+    KEYS_MAX, Stripe,
+    amounts::to_stripe,
+    key,
+    session::{PAYMENT_KEY, is_id},
+};
 use crate::{
     gateways::{GatewayError, PaymentOrder},
-    payment::Money,
+    payment::{Money, PaymentId},
 };
 
 const VERB: &str = "refund";
@@ -22,11 +29,13 @@ struct List<T> {
 }
 
 #[derive(Deserialize)]
-struct Refund {
+pub(super) struct Refund {
     #[serde(default)]
     amount: i64,
     #[serde(default)]
     status: Option<String>,
+    #[serde(default)]
+    metadata: Option<HashMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -38,6 +47,11 @@ impl Refund {
     /// It did not go through: the money is with the shop again.
     fn is_void(&self) -> bool {
         matches!(self.status.as_deref(), Some("failed" | "canceled"))
+    }
+
+    /// The payment whose money it gives back; `None` if it was not asked for here.
+    pub(super) fn payment(&self) -> Option<PaymentId> {
+        self.metadata.as_ref()?.get(PAYMENT_KEY)?.parse().ok()
     }
 }
 
@@ -66,7 +80,7 @@ impl Stripe {
             let form = [
                 ("payment_intent".to_owned(), intent.clone()),
                 ("amount".to_owned(), (amount - given).to_string()),
-                (format!("metadata[{}]", super::session::PAYMENT_KEY), order.payment.to_string()),
+                (format!("metadata[{PAYMENT_KEY}]"), order.payment.to_string()),
             ];
             let reply = self.api.post(VERB, REFUNDS, &key, &form).await?;
             if reply.is_spent() {
@@ -100,8 +114,7 @@ impl Stripe {
         }
         let query = format!(
             "/v1/payment_intents/search?query=metadata%5B%22{}%22%5D%3A%22{}%22%20AND%20status%3A%22succeeded%22",
-            super::session::PAYMENT_KEY,
-            order.payment
+            PAYMENT_KEY, order.payment
         );
         let list: List<Found> = self.api.get(VERB, &query).await?.read(VERB)?;
         match list.data.as_slice() {

@@ -156,6 +156,12 @@ fn what_an_event_means() {
     for other in ["payment_intent.succeeded", "charge.refunded", "invoice.paid", "", "checkout"] {
         assert_eq!(read(other, &json!({"id": "pi_1"})), None, "{other}");
     }
+    let mut refund = json!({"id": "re_1", "object": "refund", "amount": 5, "status": "failed"});
+    assert_eq!(read("refund.failed", &refund), None, "made at Stripe's own pages");
+    refund["metadata"] = json!({"lockgate_payment": order(1).payment.to_string()});
+    let failed = Notice { payment: order(1).payment, order: None, outcome: Outcome::RefundFailed };
+    assert_eq!(read("refund.failed", &refund), Some(failed));
+    assert_eq!(read("refund.created", &refund), None);
     let mut foreign = session("complete", "paid");
     for metadata in [Value::Null, json!({}), json!({"lockgate_payment": "no uuid"})] {
         foreign["metadata"] = metadata;
