@@ -152,7 +152,7 @@ class Sentinel(Process):
     def __init__(self, name, folder, master_port, quorum):
         self.port, own = free_port(), folder / f"{name}.conf"
         own.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor lockgate 127.0.0.1 {master_port} {quorum}\n"
-                       "sentinel down-after-milliseconds lockgate 1000\nsentinel failover-timeout lockgate 5000\n")
+                       "sentinel down-after-milliseconds lockgate 2000\nsentinel failover-timeout lockgate 5000\n")
         super().__init__(name, ["redis-server", own, "--sentinel"], folder / f"{name}.log")
 
     async def master_port(self):
