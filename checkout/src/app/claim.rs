@@ -47,7 +47,8 @@ impl App {
         let now = self.clock.now();
         // Outside the hours only the gate can tell a new claim from a repeated one.
         if is_open(sale, now)
-            && let Some(sold_out) = self.stock.sold_out(&definition.id, &wish.item, &token.sub, now)
+            && let Some(sold_out) =
+                self.stock.sold_out(&definition.id, &wish.item, &token.sub, &*self.clock).await
         {
             count_claim("sold_out_early");
             return Err(refusals::sold_out(sold_out.may_return));

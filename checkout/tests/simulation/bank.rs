@@ -202,17 +202,13 @@ pub fn finish(world: &Arc<World>, checkouts: &Arc<Checkouts>, payment: PaymentId
     }
     world.note(format!("buyer: {} {}", world.payment(payment), if is_paid { "is paid" } else { "fails" }));
     world.audit();
-    announce(world, checkouts, payment, &message, is_late);
+    let event =
+        format!("{}-{}", world.payment(payment).replace(' ', "-"), if is_paid { "paid" } else { "failed" });
+    announce(world, checkouts, &format!("evt-{event} {message}"), is_late);
 }
 
 /// A late success is told until it is heard: nobody asks for it.
-fn announce(
-    world: &Arc<World>,
-    checkouts: &Arc<Checkouts>,
-    payment: PaymentId,
-    message: &str,
-    is_late: bool,
-) {
+fn announce(world: &Arc<World>, checkouts: &Arc<Checkouts>, message: &str, is_late: bool) {
     if !is_late && world.mishap(120) {
         world.count("webhook dropped");
         return;
@@ -227,10 +223,8 @@ fn announce(
         if copies > 1 {
             world.count("webhook copied");
         }
-        let event = format!("evt-{}", world.payment(payment).replace(' ', "-"));
-        let body = format!("{event} {message}");
         let tries = if is_late { u32::MAX } else { TRIES_MAX };
-        tokio::spawn(deliver(Arc::clone(checkouts), Arc::clone(world), body, pause, tries));
+        tokio::spawn(deliver(Arc::clone(checkouts), Arc::clone(world), message.to_owned(), pause, tries));
     }
 }
 

@@ -22,8 +22,6 @@ use crate::{
     world::World,
 };
 
-/// How old a checkout's picture of the stock may be.
-const PICTURE_AGE_MAX: Duration = Duration::from_secs(2);
 /// Tries of one thing before a shopper gives up.
 const TRIES_MAX: u32 = 6;
 
@@ -173,7 +171,7 @@ impl Shopper {
     async fn claim(&self, world: &Arc<World>, key: &str, wish: &Wish) -> Option<ClaimId> {
         let id = claim_id(&world.sale, &self.token.sub, key);
         for _ in 0..TRIES_MAX {
-            let won_since = world.acknowledged_since(id);
+            let was_won = world.was_acknowledged(id);
             let (token, key, wish) = (self.token.clone(), key.to_owned(), wish.clone());
             let came =
                 self.ask(move |app, sale| async move { app.claim(&sale, &token, &key, &wish).await }).await;
@@ -184,9 +182,7 @@ impl Shopper {
                     world.acknowledge(id, &claimed.hold.units);
                     return Some(id);
                 }
-                Came::Refused(problem)
-                    if won_since.is_some_and(|since| !is_from_an_old_picture(&problem, since)) =>
-                {
+                Came::Refused(problem) if was_won => {
                     let name = world.claim(id);
                     world.violate(&format!("{name} was acknowledged, and then refused: {}", problem.code));
                     return None;
@@ -260,10 +256,4 @@ impl Shopper {
             Ok(Err(_)) | Err(_) => Came::Unknown,
         }
     }
-}
-
-/// A checkout that did not sell the claim itself may go by a picture of the stock that is older than the claim, for
-/// as long as a picture counts, while units may yet return. The same key finds the hold afterwards.
-fn is_from_an_old_picture(problem: &Problem, won_since: Duration) -> bool {
-    problem.code == "sold_out" && won_since < PICTURE_AGE_MAX
 }

@@ -109,7 +109,7 @@ struct State {
     violation: Option<String>,
     payments: BTreeMap<PaymentId, usize>,
     claims: BTreeMap<ClaimId, usize>,
-    acknowledged: BTreeMap<ClaimId, (Vec<u32>, Instant)>,
+    acknowledged: BTreeMap<ClaimId, Vec<u32>>,
 }
 
 /// The world.
@@ -379,9 +379,7 @@ impl World {
 
     /// A shopper was told that these units are held.
     pub fn acknowledge(&self, claim: ClaimId, units: &[u32]) {
-        let now = Instant::now();
-        let (before, _) =
-            lock(&self.state).acknowledged.entry(claim).or_insert((units.to_vec(), now)).clone();
+        let before = lock(&self.state).acknowledged.entry(claim).or_insert(units.to_vec()).clone();
         if before != units && !audit::is_paid_late(self, claim) {
             self.violate(&format!("{} was acknowledged with other units before", self.claim(claim)));
         }
@@ -389,13 +387,12 @@ impl World {
     }
 
     pub fn acknowledged(&self) -> BTreeMap<ClaimId, Vec<u32>> {
-        let state = lock(&self.state);
-        state.acknowledged.iter().map(|(claim, (units, _))| (*claim, units.clone())).collect()
+        lock(&self.state).acknowledged.clone()
     }
 
-    /// How long ago the claim was acknowledged, if it was.
-    pub fn acknowledged_since(&self, claim: ClaimId) -> Option<Duration> {
-        lock(&self.state).acknowledged.get(&claim).map(|(_, since)| since.elapsed())
+    /// Whether a shopper was told that the claim was won.
+    pub fn was_acknowledged(&self, claim: ClaimId) -> bool {
+        lock(&self.state).acknowledged.contains_key(&claim)
     }
 
     /// Writes down what must never be. The first such thing ends the seed.
