@@ -122,8 +122,8 @@ async def early(drill):
 
 
 async def late(drill):
-    """Webhooks come long after hold and session are over, and nothing else tells: no callback; a third pays after the end."""
-    delay_seconds = 12 if drill.is_short else 45
+    """Webhooks come ten minutes late, hold and session long over, and nothing else tells: no callback; a third pays after the end."""
+    delay_seconds = 12 if drill.is_short else 600
     knobs = {"webhook_delay_ms": delay_seconds * 1_000, "drop_callback": True, "late_success": True}
     await drill.open(knobs, hold_seconds=4, plans=LATE_PLANS)
     await drill.go_on(20, 6)

@@ -100,7 +100,7 @@ async def settle(shop, claims, seconds, wrong=()):
         broken.differences = ["the orders cannot be read"]
         return broken
     orders = {row["id"]: {**row, "units": sorted(int(unit) for unit in row["units"].split(","))} for row in rows}
-    # The gate's record of a reclaim may come before its answer; then only the late payment is noted.
+    # Also whoever got no units after all was told `expired` first, and has the money back.
     moved = {row["order_id"] for row in tables["anomalies"] if row["kind"] in ("paid_late", "reclaimed")}
     found = sums(orders, tables["payments"], ledger)
     found.late = sum(row["kind"] in ("paid_late", "reclaimed", "not_reclaimed") for row in tables["anomalies"])
