@@ -142,6 +142,26 @@ pub(crate) fn of_order(refusal: Refusal) -> Problem {
     }
 }
 
+/// The same as an operator is told.
+pub(crate) fn of_act(refusal: Refusal) -> Problem {
+    let detail = match refusal {
+        Refusal::Paid => "This order is paid. To give the money back, refund it: lockgate sale refund.",
+        Refusal::Expired => {
+            "This order has ended already; what was paid for it too late has units or goes back by itself."
+        }
+        Refusal::Cancelled => "This order is cancelled already.",
+        Refusal::NotPaid | Refusal::Reclaiming | Refusal::TooManyAttempts => return of_order(refusal),
+    };
+    Problem { detail: detail.into(), ..of_order(refusal) }
+}
+
+/// 404 `no_such_order`, as an operator is told.
+pub(crate) fn no_such_order() -> Problem {
+    let detail = "There is no order with this id. Orders are found by account, address or unit: POST \
+                  /operator/v1/sales/{sale}/orders/search.";
+    Problem::new(StatusCode::NOT_FOUND, "no_such_order", detail)
+}
+
 /// 503 `stock_unavailable`, because too many claims wait to become orders.
 pub(crate) fn orders_behind(retry_after_seconds: u32) -> Problem {
     let detail =

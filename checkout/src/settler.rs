@@ -1,11 +1,7 @@
 //! Drives every order to its end: makes attempts unpayable, tells the gate, gives money back. Each step may be
 //! repeated, so a lost answer, a kill or a second process doing the same costs nothing.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use lockgate_shared::{
     gate::{CommitAnswer, FreezeAnswer, FreezeRequest, HoldState, ReclaimAnswer},
@@ -26,13 +22,17 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Orders that begin to have work within this time are looked for together.
 const GATHER_FOR: Duration = Duration::from_millis(10);
-/// Orders under way at the same time that may wait for the gateway; as many again may wait for the gate alone, so
-/// that a slow gateway never keeps units from being sold or given back.
+/// Orders under way at the same time that wait for the gate alone, so that a slow gateway never keeps units from being
+/// sold or given back; and as many that have a payment made unpayable.
 const AT_ONCE: usize = 128;
+/// Refunds under way at the same time. No unit waits for one, and they may fail for days.
+const REFUNDS_AT_ONCE: usize = 32;
 /// First pause after a failed step; it doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Longest pause between two tries of a refund.
+const REFUND_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long after it fell due a pause is kept: longer than a look at all orders takes.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// Rounds one order may take in a row. Four settle the longest way (pay, cancel the others, commit, refund).
@@ -40,8 +40,13 @@ const ROUNDS_MAX: usize = 8;
 
 /// Settles orders until `stop`.
 pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
-    let mut settler =
-        Settler { app, tasks: JoinSet::new(), under_way: HashSet::new(), pauses: Pauses::default() };
+    let mut settler = Settler {
+        app,
+        tasks: JoinSet::new(),
+        under_way: HashMap::new(),
+        lines: Lines::default(),
+        pauses: Pauses::default(),
+    };
     let app = Arc::clone(&settler.app);
     loop {
         settler.look().await;
@@ -65,10 +70,100 @@ enum Came {
     Nowhere,
 }
 
+/// What an order waits for. Each kind has room of its own, so that none keeps the others waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Gate,
+    Cancel,
+    Refund,
+}
+
+impl Kind {
+    fn of(order: &OrderRecord) -> Self {
+        let steps = order.steps();
+        if steps.iter().any(|step| matches!(step, Step::CancelPayment(_))) {
+            Self::Cancel
+        } else if steps.iter().any(|step| matches!(step, Step::Refund { .. })) {
+            Self::Refund
+        } else {
+            Self::Gate
+        }
+    }
+
+    fn room(self) -> usize {
+        match self {
+            Self::Gate | Self::Cancel => AT_ONCE,
+            Self::Refund => REFUNDS_AT_ONCE,
+        }
+    }
+
+    fn pause_max(self) -> Duration {
+        match self {
+            Self::Gate | Self::Cancel => PAUSE_MAX,
+            Self::Refund => REFUND_PAUSE_MAX,
+        }
+    }
+}
+
+/// Where the line of one kind stands.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    under_way: usize,
+    /// Orders up to this one had their turn, while there are more than the room.
+    passed: Option<ClaimId>,
+    /// Whether this look found the room full.
+    is_full: bool,
+}
+
+/// The lines. Orders come by their ids; those for which there was no room are the first of the next look, so that orders
+/// that fail for long take turns with the others.
+#[derive(Default)]
+struct Lines([Line; 3]);
+
+impl Lines {
+    fn of(&mut self, kind: Kind) -> &mut Line {
+        &mut self.0[kind as usize]
+    }
+
+    /// Whether it is the turn of `order`; then it counts as under way.
+    fn take(&mut self, kind: Kind, order: ClaimId) -> bool {
+        let line = self.of(kind);
+        if line.passed.is_some_and(|passed| order <= passed) {
+            return false;
+        }
+        line.is_full |= line.under_way >= kind.room();
+        if !line.is_full {
+            line.under_way += 1;
+            line.passed = Some(order);
+        }
+        !line.is_full
+    }
+
+    fn done(&mut self, kind: Kind) {
+        let line = self.of(kind);
+        line.under_way = line.under_way.saturating_sub(1);
+    }
+
+    /// A look at all orders begins: where the last one had room for all, at the first of them again.
+    fn look(&mut self) {
+        for line in &mut self.0 {
+            if !line.is_full {
+                line.passed = None;
+            }
+            line.is_full = false;
+        }
+    }
+
+    fn are_full(&self) -> bool {
+        self.0.iter().all(|line| line.is_full)
+    }
+}
+
 struct Settler {
     app: Arc<App>,
     tasks: JoinSet<(ClaimId, Came)>,
-    under_way: HashSet<ClaimId>,
+    under_way: HashMap<ClaimId, Kind>,
+    lines: Lines,
     pauses: Pauses,
 }
 
@@ -81,12 +176,12 @@ impl Pauses {
         self.0.get(&order).is_none_or(|(at, _)| *at <= now)
     }
 
-    fn note(&mut self, order: ClaimId, came: &Came, now: Instant) {
+    fn note(&mut self, order: ClaimId, kind: Kind, came: &Came, now: Instant) {
         let last = self.0.remove(&order).map(|(_, pause)| pause);
         let pause = match came {
             Came::Through => return,
             Came::Further => PAUSE_MIN,
-            Came::Nowhere => last.map_or(PAUSE_MIN, |last| (last * 2).min(PAUSE_MAX)),
+            Came::Nowhere => last.map_or(PAUSE_MIN, |last| (last * 2).min(kind.pause_max())),
         };
         self.0.insert(order, (now + pause, pause));
     }
@@ -104,10 +199,14 @@ impl Settler {
             match done {
                 Ok((order, came)) => self.done(order, &came),
                 // A task that panicked has no name; whatever it did comes up again.
-                Err(_) => self.under_way.clear(),
+                Err(_) => {
+                    self.under_way.clear();
+                    self.lines = Lines::default();
+                }
             }
         }
         self.pauses.forget(Instant::now());
+        self.lines.look();
         let mut after = None;
         loop {
             let page = match self.app.store.unsettled(after, self.app.clock.now()).await {
@@ -124,22 +223,21 @@ impl Settler {
             for order in page {
                 self.start(order);
             }
-            if is_last || self.under_way.len() >= 2 * AT_ONCE {
+            if is_last || self.lines.are_full() {
                 return;
             }
         }
     }
 
     fn start(&mut self, order: OrderRecord) {
-        let needs_gateway =
-            order.steps().iter().any(|step| matches!(step, Step::CancelPayment(_) | Step::Refund { .. }));
-        let room = if needs_gateway { AT_ONCE } else { 2 * AT_ONCE };
-        if !self.pauses.is_due(order.id, Instant::now())
-            || self.under_way.len() >= room
-            || !self.under_way.insert(order.id)
+        let kind = Kind::of(&order);
+        if self.under_way.contains_key(&order.id)
+            || !self.pauses.is_due(order.id, Instant::now())
+            || !self.lines.take(kind, order.id)
         {
             return;
         }
+        self.under_way.insert(order.id, kind);
         let app = Arc::clone(&self.app);
         self.tasks.spawn(async move {
             let settled = settle(&app, order.clone()).await;
@@ -154,8 +252,10 @@ impl Settler {
     }
 
     fn done(&mut self, order: ClaimId, came: &Came) {
-        self.under_way.remove(&order);
-        self.pauses.note(order, came, Instant::now());
+        if let Some(kind) = self.under_way.remove(&order) {
+            self.lines.done(kind);
+            self.pauses.note(order, kind, came, Instant::now());
+        }
     }
 }
 
@@ -283,15 +383,41 @@ mod tests {
     fn a_pause_grows_with_each_failure_and_is_forgotten_when_another_settled_the_order() {
         let (mut pauses, order, start) =
             (Pauses::default(), ClaimId::from(uuid::Uuid::nil()), Instant::now());
-        pauses.note(order, &Came::Nowhere, start);
-        pauses.note(order, &Came::Nowhere, start);
+        let kind = Kind::Gate;
+        pauses.note(order, kind, &Came::Nowhere, start);
+        pauses.note(order, kind, &Came::Nowhere, start);
         assert!(!pauses.is_due(order, start + PAUSE_MIN) && pauses.is_due(order, start + 2 * PAUSE_MIN));
         pauses.forget(start + FORGET_AFTER);
         assert_eq!(pauses.0.len(), 1, "it may be a long list");
         pauses.forget(start + FORGET_AFTER + PAUSE_MAX);
         assert!(pauses.0.is_empty());
-        pauses.note(order, &Came::Further, start);
-        pauses.note(order, &Came::Through, start);
+        pauses.note(order, kind, &Came::Further, start);
+        pauses.note(order, kind, &Came::Through, start);
         assert!(pauses.0.is_empty());
+    }
+
+    #[test]
+    fn orders_that_fail_for_long_take_turns_and_keep_no_other_kind_waiting() {
+        let ids: Vec<ClaimId> = (0..100).map(|n| uuid::Uuid::from_u128(n).into()).collect();
+        let mut lines = Lines::default();
+        let look = |lines: &mut Lines| -> Vec<ClaimId> {
+            lines.look();
+            ids.iter().filter(|id| lines.take(Kind::Refund, **id)).copied().collect()
+        };
+        let mut had = Vec::new();
+        for _ in 0..4 {
+            let taken = look(&mut lines);
+            assert!(lines.take(Kind::Cancel, ids[0]), "there is room for it");
+            lines.done(Kind::Cancel);
+            if taken.len() == REFUNDS_AT_ONCE {
+                assert!(look(&mut lines).is_empty(), "the room is full");
+            }
+            for _ in &taken {
+                lines.done(Kind::Refund);
+            }
+            had.extend(taken);
+        }
+        assert_eq!(had, ids, "each had one turn before any had two");
+        assert_eq!(look(&mut lines), ids[..REFUNDS_AT_ONCE]);
     }
 }

@@ -43,6 +43,9 @@ impl App {
     ) -> Result<Claimed, Problem> {
         self.accounts.take(token.sub).map_err(account_rate_limited)?;
         let definition = &sale.definition;
+        if let Some(why) = self.gateway.refuses(&definition.id) {
+            return Err(Problem::unavailable("payment_unavailable", why));
+        }
         let item = definition.item(&wish.item).ok_or_else(refusals::no_such_item)?;
         let now = self.clock.now();
         // Outside the hours only the gate can tell a new claim from a repeated one.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use lockgate_shared::{
     ids::{ClaimId, SaleId},
+    operator::Actor,
     problem::Problem,
-    request::no_such_order,
 };
 
 use super::App;
 use crate::{
-    order::{OrderEvent, OrderRecord, Verdict},
+    order::{OrderEvent, OrderRecord, OrderState, Refusal, Verdict},
     refusals, settler,
     store::AnomalyRecord,
 };
@@ -24,8 +24,9 @@ impl App {
     ///
     /// # Errors
     /// 404; 409 `order_not_paid`, or `order_reclaiming` while it is not known whether a late payment gets units; 503.
-    pub async fn refund_order(&self, id: ClaimId) -> Result<OrderRecord, Problem> {
-        self.act(id, &OrderEvent::Refund).await
+    pub async fn refund_order(&self, id: ClaimId, by: Actor, reason: &str) -> Result<OrderRecord, Problem> {
+        let event = OrderEvent::Refund { why: format!("{by}: {reason}") };
+        self.act(id, "refund order", &event, by, reason).await
     }
 
     /// Gives an order up as its buyer could: no payment can begin any more, and the units go back once none can succeed.
@@ -33,19 +34,38 @@ impl App {
     ///
     /// # Errors
     /// 404; 409 `order_paid` (refund it instead), `order_expired`; 503.
-    pub async fn cancel_order(&self, id: ClaimId) -> Result<OrderRecord, Problem> {
-        self.act(id, &OrderEvent::Cancel).await
+    pub async fn cancel_order(&self, id: ClaimId, by: Actor, reason: &str) -> Result<OrderRecord, Problem> {
+        let event = OrderEvent::CancelFor { why: format!("{by}: {reason}") };
+        let order = self.act(id, "cancel order", &event, by, reason).await?;
+        match order.state {
+            // A payment was under way, and was quicker.
+            OrderState::Paid => Err(refusals::of_act(Refusal::Paid)),
+            OrderState::Expired | OrderState::RefundDue | OrderState::Refunded => {
+                Err(refusals::of_act(Refusal::Expired))
+            }
+            OrderState::AwaitingPayment | OrderState::Cancelled => Ok(order),
+        }
     }
 
     /// Decides an operator's event and settles the order, as far as that goes at once.
-    async fn act(&self, id: ClaimId, event: &OrderEvent) -> Result<OrderRecord, Problem> {
-        let mut order = self.store.order(id).await?.ok_or_else(no_such_order)?;
+    async fn act(
+        &self,
+        id: ClaimId,
+        action: &'static str,
+        event: &OrderEvent,
+        by: Actor,
+        reason: &str,
+    ) -> Result<OrderRecord, Problem> {
+        let mut order = self.store.order(id).await?.ok_or_else(refusals::no_such_order)?;
         if let Verdict::Refused(refusal) = self.verdict(&mut order, event).await? {
-            return Err(refusals::of_order(refusal));
+            return Err(refusals::of_act(refusal));
         }
+        // It is decided by now, whatever becomes of the rest and of whoever waits for the answer.
+        let state = order.state.as_str();
+        tracing::info!(target: "audit", action, %by, id = %order.sale, order = %order.id, state, reason, "operator");
         match tokio::time::timeout(SETTLE_WAIT, settler::settle(self, order)).await {
             Ok(settled) => settled,
-            Err(_) => self.store.order(id).await?.ok_or_else(no_such_order),
+            Err(_) => self.store.order(id).await?.ok_or_else(refusals::no_such_order),
         }
     }
 

@@ -7,7 +7,11 @@ pub mod webhook;
 
 use async_trait::async_trait;
 use http::HeaderMap;
-use lockgate_shared::{clock::Timestamp, ids::ClaimId, problem::Problem};
+use lockgate_shared::{
+    clock::Timestamp,
+    ids::{ClaimId, SaleId},
+    problem::Problem,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::payment::{Money, Notice, Outcome, PaymentId};
@@ -95,6 +99,11 @@ pub struct Notification {
 pub trait Gateway: Send + Sync {
     /// Its name, under which its messages are stored.
     fn name(&self) -> &'static str;
+
+    /// Why it takes no money for a sale at all; then nothing of it may be claimed either.
+    fn refuses(&self, _sale: &SaleId) -> Option<String> {
+        None
+    }
 
     /// Opens an attempt, or answers what became of it if it was opened before. [`PaymentStatus::Unknown`]: it can never
     /// be opened, and no answer before this one said where to pay it.

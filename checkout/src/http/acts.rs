@@ -23,6 +23,7 @@ use crate::{
     app::App,
     order::{OrderRecord, OrderState},
     payment::{Money, PaymentId},
+    refusals,
     store::{ANOMALIES_PAGE_MAX, AnomalyRecord},
 };
 
@@ -38,13 +39,20 @@ impl ReasonBody {
     fn check(self) -> Result<String, Problem> {
         let reason = self.reason.trim();
         let count = reason.chars().count();
-        if !(1..=REASON_CHARS_MAX).contains(&count) || reason.chars().any(char::is_control) {
+        if !(1..=REASON_CHARS_MAX).contains(&count) || !reason.chars().all(may_stand_in_a_line) {
             return Err(Problem::malformed(format!(
                 "'reason' must be 1 to {REASON_CHARS_MAX} characters on one line; it has {count}."
             )));
         }
         Ok(reason.to_owned())
     }
+}
+
+/// Control characters, line and paragraph separators and what turns the direction of writing would make a line of the
+/// log look like others.
+fn may_stand_in_a_line(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// An order as an operator finds it after an act.
@@ -74,21 +82,15 @@ fn answer(order: OrderRecord) -> Response {
     page::json(status, &view)
 }
 
-fn audit(action: &'static str, order: &OrderRecord, reason: &str) {
-    tracing::info!(target: "audit", action, id = %order.sale, order = %order.id, state = order.state.as_str(), reason, "operator");
-}
-
 pub(super) async fn refund(
     State(app): State<Arc<App>>,
     order: Result<OrderPath, Problem>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    app.operator_keys.authorize(request.headers(), Role::Operator)?;
-    let OrderPath(id) = order?;
+    let by = app.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let OrderPath(id) = order.map_err(|_| refusals::no_such_order())?;
     let reason = json::<ReasonBody>(request).await?.check()?;
-    let order = app.refund_order(id).await?;
-    audit("refund order", &order, &reason);
-    Ok(answer(order))
+    Ok(answer(app.refund_order(id, by, &reason).await?))
 }
 
 pub(super) async fn cancel(
@@ -96,12 +98,10 @@ pub(super) async fn cancel(
     order: Result<OrderPath, Problem>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    app.operator_keys.authorize(request.headers(), Role::Operator)?;
-    let OrderPath(id) = order?;
+    let by = app.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let OrderPath(id) = order.map_err(|_| refusals::no_such_order())?;
     let reason = json::<ReasonBody>(request).await?.check()?;
-    let order = app.cancel_order(id).await?;
-    audit("cancel order", &order, &reason);
-    Ok(answer(order))
+    Ok(answer(app.cancel_order(id, by, &reason).await?))
 }
 
 #[derive(Deserialize)]

@@ -54,11 +54,11 @@ pub(super) async fn retry(
     sale: Result<SalePath, Problem>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    app.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let by = app.operator_keys.authorize(request.headers(), Role::Operator)?;
     let SalePath(sale) = sale?;
     app.catalog.sale(&sale).ok_or_else(Problem::no_such_sale)?;
     let Nothing {} = json(request).await?;
     let retried = app.retry_dead_letters(&sale).await?;
-    tracing::info!(target: "audit", action = "retry dead letters", id = %sale, taken_in = retried.taken_in, left = retried.left, "operator");
+    tracing::info!(target: "audit", action = "retry dead letters", %by, id = %sale, taken_in = retried.taken_in, left = retried.left, "operator");
     Ok(page::json(StatusCode::OK, &retried))
 }

@@ -190,6 +190,7 @@ pub(super) async fn export(
     sale: Result<SalePath, Problem>,
     uri: Uri,
 ) -> Result<Response, Problem> {
+    let by = app.operator_keys.authorize(&headers, Role::Viewer)?;
     let sale = viewed(&app, &headers, sale)?;
     let ExportQuery { format } = query(&uri)?;
     let (format, media_type, ending) = match format.as_deref() {
@@ -199,7 +200,7 @@ pub(super) async fn export(
     };
     // The first page is asked for before the answer begins, so that a store that is down is a 503.
     app.find_orders(&sale, &Search::default(), None, 1).await?;
-    tracing::info!(target: "audit", action = "export orders", id = %sale, format = ending, "operator");
+    tracing::info!(target: "audit", action = "export orders", %by, id = %sale, format = ending, "operator");
     let name = format!("attachment; filename=\"{sale}-orders.{ending}\"");
     let name = HeaderValue::try_from(name).map_err(|error| Problem::internal().caused_by(&error))?;
     let headers = [

@@ -40,13 +40,13 @@ pub(super) async fn restock(
     sale: Result<SalePath, Problem>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    app.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let by = app.operator_keys.authorize(request.headers(), Role::Operator)?;
     let SalePath(sale) = sale?;
     app.catalog.sale(&sale).ok_or_else(Problem::no_such_sale)?;
     let key = idempotency_key(request.headers())?.map(str::to_owned);
     let StockBody { item, change } = json(request).await?;
     let counts = app.restock(&sale, item, change, key.as_deref()).await?;
-    tracing::info!(target: "audit", action = "stock", id = %sale, item = %counts.item, change, stock = counts.stock, "operator");
+    tracing::info!(target: "audit", action = "stock", %by, id = %sale, item = %counts.item, change, stock = counts.stock, "operator");
     Ok(page::json(StatusCode::OK, &counts))
 }
 
@@ -60,11 +60,11 @@ pub(super) async fn recover(
     sale: Result<SalePath, Problem>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    app.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let by = app.operator_keys.authorize(request.headers(), Role::Operator)?;
     let SalePath(sale) = sale?;
     app.catalog.sale(&sale).ok_or_else(Problem::no_such_sale)?;
     let Nothing {} = json(request).await?;
-    tracing::info!(target: "audit", action = "recover", id = %sale, "operator");
+    tracing::info!(target: "audit", action = "recover", %by, id = %sale, "operator");
     let recovery = rebuilder::recover(&app, &sale, None, "an operator asked for it").await?;
     Ok(page::json(StatusCode::OK, &recovery))
 }

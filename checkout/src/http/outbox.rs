@@ -98,10 +98,10 @@ pub(super) async fn retry(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, Problem> {
-    app.operator_keys.authorize(&headers, Role::Operator)?;
+    let by = app.operator_keys.authorize(&headers, Role::Operator)?;
     let one = read_retry(request.into_body()).await?;
     let requeued = app.retry_outbox(one).await?;
-    tracing::info!(target: "audit", action = "retry outbox", retried = requeued.retried, left = requeued.left, "operator");
+    tracing::info!(target: "audit", action = "retry outbox", %by, retried = requeued.retried, left = requeued.left, "operator");
     Ok(page::json(StatusCode::OK, &requeued))
 }
 

@@ -78,6 +78,11 @@ pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decisi
             Verdict::Done
         }
         OrderEvent::Cancel => cancel(&mut after),
+        OrderEvent::CancelFor { why } => {
+            let verdict = cancel(&mut after);
+            note_act(order, &after, "cancelled_by_operator", why, &mut anomalies);
+            verdict
+        }
         OrderEvent::Commit(answer) => {
             committed(&mut after, *answer, &mut anomalies);
             Verdict::Done
@@ -90,7 +95,11 @@ pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decisi
             reclaimed(&mut after, answer, &mut anomalies);
             Verdict::Done
         }
-        OrderEvent::Refund => refund_all(&mut after),
+        OrderEvent::Refund { why } => {
+            let verdict = refund_all(&mut after);
+            note_act(order, &after, "refunded_by_operator", why, &mut anomalies);
+            verdict
+        }
         OrderEvent::Refunded { payment } => {
             refund::refunded(&mut after, *payment);
             Verdict::Done
@@ -269,6 +278,19 @@ fn notified(order: &mut OrderRecord, notice: &Notice, now: Timestamp, anomalies:
         payment::Effect::OwesRefund | payment::Effect::Nothing => {}
     }
     order.end_if_unpayable();
+}
+
+/// What an operator did is written down with the order, so that it is known whatever becomes of the answer.
+fn note_act(
+    before: &OrderRecord,
+    after: &OrderRecord,
+    kind: &'static str,
+    why: &str,
+    anomalies: &mut Vec<Anomaly>,
+) {
+    if after != before {
+        anomalies.push(Anomaly { payment: None, kind, detail: why.to_owned() });
+    }
 }
 
 fn committed(order: &mut OrderRecord, answer: CommitAnswer, anomalies: &mut Vec<Anomaly>) {

@@ -221,6 +221,11 @@ pub enum OrderEvent {
     Expire,
     /// The buyer gives up.
     Cancel,
+    /// An operator gives it up for the buyer.
+    CancelFor {
+        /// Who, and why.
+        why: String,
+    },
     /// The gate answered a commit.
     Commit(CommitAnswer),
     /// The gate answered a release.
@@ -228,7 +233,10 @@ pub enum OrderEvent {
     /// The gate answered a reclaim.
     Reclaim(ReclaimAnswer),
     /// An operator has all that was paid given back.
-    Refund,
+    Refund {
+        /// Who, and why.
+        why: String,
+    },
     /// The gateway gave the money of this attempt back.
     Refunded {
         /// The attempt.

@@ -236,15 +236,15 @@ fn m5_only_an_expired_order_is_reclaimed_and_only_for_the_right_money() {
 #[test]
 fn an_operator_gives_money_back_once_and_the_units_stay_sold() {
     let bought = after(&[pay(1), paid(1), OrderEvent::Commit(CommitAnswer::Committed)]).0;
-    let decision = decide(&bought, &OrderEvent::Refund, now());
+    let decision = decide(&bought, &OrderEvent::Refund { why: "a test".into() }, now());
     assert_eq!(decision.verdict, Verdict::Done);
     let due = decision.after;
     assert_eq!((due.state, due.gate), (OrderState::RefundDue, GateSide::Committed));
     assert_eq!(refund::due(&due).count(), 1);
-    assert_eq!(decide(&due, &OrderEvent::Refund, now()).after, due);
+    assert_eq!(decide(&due, &OrderEvent::Refund { why: "a test".into() }, now()).after, due);
     let back = decide(&due, &OrderEvent::Refunded { payment: payment(1) }, now()).after;
     assert_eq!((back.state, back.gate), (OrderState::Refunded, GateSide::Committed));
-    assert_eq!(decide(&back, &OrderEvent::Refund, now()).after, back);
+    assert_eq!(decide(&back, &OrderEvent::Refund { why: "a test".into() }, now()).after, back);
     // A gate that lost the sale is told again, and one that freed the units meanwhile changes nothing.
     let again = decide(&back, &OrderEvent::Expire, now()).after;
     assert_eq!((again.state, again.steps()), (OrderState::Refunded, vec![Step::Commit]));
@@ -257,7 +257,8 @@ fn an_operator_gives_money_back_once_and_the_units_stay_sold() {
 
 #[test]
 fn an_operator_gives_nothing_back_where_nothing_was_kept() {
-    let refused = |order: &OrderRecord| decide(order, &OrderEvent::Refund, now()).verdict;
+    let refused =
+        |order: &OrderRecord| decide(order, &OrderEvent::Refund { why: "a test".into() }, now()).verdict;
     for order in [after(&[]).0, after(&[OrderEvent::Cancel]).0, after(&[OrderEvent::Expire]).0] {
         assert_eq!(refused(&order), Verdict::Refused(Refusal::NotPaid));
     }
@@ -362,7 +363,7 @@ fn any_event() -> impl Strategy<Value = OrderEvent> {
         1 => Just(OrderEvent::Commit(CommitAnswer::NoSuchClaim)),
         2 => Just(OrderEvent::Release(ReleaseAnswer::Released)),
         2 => any_reclaim().prop_map(OrderEvent::Reclaim),
-        1 => Just(OrderEvent::Refund),
+        1 => Just(OrderEvent::Refund { why: "a test".into() }),
         1 => (1_u8..4).prop_map(|n| OrderEvent::Refunded { payment: payment(n) }),
     ]
 }

@@ -69,7 +69,11 @@ fn order(hold: &Hold, came: Came) -> OrderRecord {
         Came::PaidAfterAll => vec![OrderEvent::Cancel, paid],
         Came::PaidLate => vec![OrderEvent::Expire, paid],
         Came::Reclaimed => vec![OrderEvent::Expire, paid, reclaimed],
-        Came::Refunded => vec![paid, OrderEvent::Commit(CommitAnswer::Committed), OrderEvent::Refund],
+        Came::Refunded => vec![
+            paid,
+            OrderEvent::Commit(CommitAnswer::Committed),
+            OrderEvent::Refund { why: "a test".into() },
+        ],
     };
     let placed = order::place(None, &Intake::Claimed(placement)).unwrap().after;
     events.iter().fold(placed, |order, event| order::decide(&order, event, Timestamp::default()).after)

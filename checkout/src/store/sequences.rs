@@ -55,7 +55,7 @@ fn any_event() -> impl Strategy<Value = OrderEvent> {
         3 => prop::collection::btree_set(1_u32..6, 1..3)
             .prop_map(|units| OrderEvent::Reclaim(ReclaimAnswer::Reclaimed { units: units.into_iter().collect() })),
         1 => Just(OrderEvent::Reclaim(ReclaimAnswer::SoldOut)),
-        1 => Just(OrderEvent::Refund),
+        1 => Just(OrderEvent::Refund { why: "a test".into() }),
         1 => (1_u8..6).prop_map(|n| OrderEvent::Refunded { payment: payment_id(n) }),
     ]
 }

@@ -1,5 +1,7 @@
 //! Operators refund and cancel orders, with a reason.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use lockgate_shared::{limits::REASON_CHARS_MAX, testing::eventually};
 use serde_json::json;
@@ -73,6 +75,44 @@ async fn an_operator_cancels_an_unpaid_order_and_its_units_are_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_did_is_known_although_nobody_waited_for_the_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), &Plan::default()).await;
+    let (paid, access) = bought(&shop, 1).await;
+    let (unpaid, key) = shop.buy(2, "k", 1).await;
+    shop.pay(&unpaid, &key).await;
+    shop.behave(r#"{"latency_ms":1000}"#).await;
+    for (order, verb) in [(&paid, "refund"), (&unpaid, "cancel")] {
+        let gave_up = tokio::time::timeout(Duration::from_millis(200), act(&shop, order, verb)).await;
+        assert!(gave_up.is_err(), "the gateway takes a second");
+    }
+    shop.reaches(&paid, &access, "refunded").await;
+    let found = shop.get("/operator/v1/sales/demo/anomalies", VIEWER_KEY).await.json();
+    let acts: Vec<_> =
+        found["anomalies"].as_array().unwrap().iter().map(|act| (&act["order_id"], &act["kind"])).collect();
+    let (refunded, cancelled) = (json!("refunded_by_operator"), json!("cancelled_by_operator"));
+    assert_eq!(acts, [(&json!(paid), &refunded), (&json!(unpaid), &cancelled)]);
+    let detail = found["anomalies"][0]["detail"].as_str().unwrap();
+    assert!(detail.starts_with("operator-") && detail.ends_with(": asked by mail"), "{detail}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_whose_cancellation_came_too_late_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), &Plan::default()).await;
+    let (order, access) = shop.buy(1, "k", 1).await;
+    let page = shop.pay(&order, &access).await;
+    // The gateway has the money, and nobody has said so yet.
+    shop.behave(r#"{"webhook_delay_ms":60000}"#).await;
+    shop.finish(&page, "paid").await;
+    assert_eq!(shop.state(&order, &access).await, "awaiting_payment");
+    let answer = act(&shop, &order, "cancel").await;
+    answer.is(409, "order_paid");
+    assert!(answer.text.contains("lockgate sale refund"), "{}", answer.text);
+    assert_eq!(shop.state(&order, &access).await, "paid");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn acts_need_an_operator_and_a_reason_and_bad_input_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), &Plan::default()).await;
@@ -85,7 +125,17 @@ async fn acts_need_an_operator_and_a_reason_and_bad_input_changes_nothing() {
         send(Ask::post(&path).bearer(VIEWER_KEY).json(good)).await.is(403, "role_too_low");
         send(Ask::post(&path).bearer(&access).json(good)).await.is(401, "operator_key_invalid");
         let long = json!({"reason": "r".repeat(REASON_CHARS_MAX + 1)}).to_string();
-        for bad in ["", "{}", "[]", r#"{"reason":""}"#, r#"{"reason":"  "}"#, r#"{"reason":"a\nb"}"#, &long] {
+        for bad in [
+            "",
+            "{}",
+            "[]",
+            r#"{"reason":""}"#,
+            r#"{"reason":"  "}"#,
+            r#"{"reason":"a\nb"}"#,
+            "{\"reason\":\"a\u{2028}b\"}",
+            r#"{"reason":"a\u202eb"}"#,
+            &long,
+        ] {
             send(Ask::post(&path).bearer(OPERATOR_KEY).json(bad)).await.is(400, "malformed");
         }
         send(Ask::post(&path).bearer(OPERATOR_KEY).json(r#"{"reason":"r","x":1}"#))

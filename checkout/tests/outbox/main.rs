@@ -182,7 +182,10 @@ async fn m5_an_order_s_messages_come_in_order_however_often_the_first_fails() {
     shop.store.decide(id, &lockgate_checkout::order::OrderEvent::Expire, shop.now()).await.unwrap();
     shop.store.notify("g", "late", &late, shop.now()).await.unwrap();
     shop.reaches(&order, &access, "paid").await;
-    shop.store.decide(id, &lockgate_checkout::order::OrderEvent::Refund, shop.now()).await.unwrap();
+    shop.store
+        .decide(id, &lockgate_checkout::order::OrderEvent::Refund { why: "a test".into() }, shop.now())
+        .await
+        .unwrap();
     shop.store.decide(id, &refunded, shop.now()).await.unwrap();
     all_delivered(shop).await;
     let mut kinds = receiver.kinds_of(&order);

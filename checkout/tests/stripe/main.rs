@@ -23,9 +23,9 @@ struct Scene {
     dir: tempfile::TempDir,
 }
 
-fn gateway(bank: &Bank, methods: &[&str]) -> Arc<Stripe> {
+fn gateway(bank: &Bank, key: &str, methods: &[&str]) -> Arc<Stripe> {
     let settings = stripe::Settings {
-        secret_key: KEY.to_owned(),
+        secret_key: key.to_owned(),
         webhook_secrets: vec!["whsec_the_one_before_0123456789".to_owned(), WEBHOOK_SECRET.to_owned()],
         api_url: bank.url.clone(),
         payment_methods: methods.iter().map(|method| (*method).to_owned()).collect(),
@@ -39,7 +39,7 @@ async fn shop(dir: &Path, bank: &Bank, plan: Plan) -> Shop {
 }
 
 async fn shop_with(dir: &Path, bank: &Bank, plan: Plan, methods: &[&str]) -> Shop {
-    let plan = Plan { gateway: Some(gateway(bank, methods)), ..plan };
+    let plan = Plan { gateway: Some(gateway(bank, KEY, methods)), ..plan };
     let db = Shop::database(dir);
     let store = Arc::new(SqliteStore::new(db.clone()));
     Shop::with(dir, &plan, bank.clock.clone(), db, store, None).await
@@ -91,4 +91,15 @@ impl Scene {
         .await
         .unwrap()
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_key_sells_nothing_of_a_demo_sale_that_came_later() {
+    let (dir, bank) = (tempfile::tempdir().unwrap(), Bank::open(support::clock()).await);
+    let live = gateway(&bank, "rk_live_51Lockgate0123456789", &["card"]);
+    let shop = Shop::open(dir.path(), &Plan { gateway: Some(live), ..Plan::default() }).await;
+    let refused = shop.checkout(1, "k", 1).await;
+    refused.is(503, "payment_unavailable");
+    assert!(refused.text.contains("live key"), "{}", refused.text);
+    assert_eq!(shop.phone_books().await["held"], 0);
 }

@@ -3,7 +3,7 @@
 use lockgate_shared::{clock::Timestamp, sale::SaleDefinition};
 
 /// The demo sale's id.
-pub const ID: &str = "demo";
+pub const ID: &str = lockgate_shared::sale::DEMO_SALE_ID;
 /// Seconds from the start until admission opens; the doors are open at once.
 const OPENS_AFTER_SECONDS: u64 = 20;
 /// Seconds until the demo is over.

@@ -37,7 +37,7 @@ async fn show(State(networks): State<Arc<Networks>>, headers: HeaderMap) -> Resu
 }
 
 async fn set(State(networks): State<Arc<Networks>>, request: Request<Body>) -> Result<Response, Problem> {
-    networks.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let by = networks.operator_keys.authorize(request.headers(), Role::Operator)?;
     let expected = if_match(request.headers())?;
     if body_kind(request.headers())? != Some(BodyKind::Json) {
         return Err(Problem::new(
@@ -49,7 +49,7 @@ async fn set(State(networks): State<Arc<Networks>>, request: Request<Body>) -> R
     let lists: NetworkLists = parse_json(&read_bytes(request.into_body(), SALE_FILE_BYTES_MAX).await?)?;
     let (lists, version) = networks.catalog.set_networks(&lists, expected).await.map_err(problem)?;
     let (allow, deny) = (lists.allow.len(), lists.deny.len());
-    tracing::info!(target: "audit", action = "networks", version, allow, deny, "operator");
+    tracing::info!(target: "audit", action = "networks", %by, version, allow, deny, "operator");
     Ok(tagged(&lists, version))
 }
 

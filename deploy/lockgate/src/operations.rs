@@ -65,7 +65,7 @@ pub fn elsewhere_router(waiting_room: bool, checkout: bool) -> Option<Router> {
 pub fn metrics_router(metrics: PrometheusHandle, keys: Option<Arc<OperatorKeys>>) -> Router {
     let render = move |headers: HeaderMap| {
         let answer = match &keys {
-            Some(keys) => keys.authorize(&headers, Role::Viewer).map(|()| metrics.render()),
+            Some(keys) => keys.authorize(&headers, Role::Viewer).map(|_| metrics.render()),
             None => Ok(metrics.render()),
         };
         async move { answer.map(|text| ([("content-type", "text/plain; version=0.0.4")], text)) }

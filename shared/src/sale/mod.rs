@@ -40,6 +40,9 @@ use crate::{
 /// A sale file that uses what this version has built; it parses as it stands.
 pub const EXAMPLE_TOML: &str = include_str!("example.toml");
 
+/// The sale that is made up where nobody gave one. Real money is never taken for it.
+pub const DEMO_SALE_ID: &str = "demo";
+
 /// Most problems reported for one text. A file in another format would otherwise fill the screen.
 pub const PROBLEMS_MAX: usize = 100;
 

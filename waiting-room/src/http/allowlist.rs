@@ -31,7 +31,7 @@ pub(super) async fn allow(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let by = app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
     let sale = app.sale(&id)?;
     need_csv(request.headers())?;
     let (upload, repeated) = read(&sale, request.into_body()).await?;
@@ -48,7 +48,7 @@ pub(super) async fn allow(
         changed: allowed.changed,
     };
     let Answer { added, changed, .. } = answer;
-    tracing::info!(target: "audit", action = "allow", %id, added, unchanged, changed, "operator");
+    tracing::info!(target: "audit", action = "allow", %by, %id, added, unchanged, changed, "operator");
     Ok(private_json(StatusCode::OK, &answer))
 }
 

@@ -7,7 +7,10 @@ use http::{HeaderMap, Request, StatusCode};
 use lockgate_shared::{limits::BEACON_BYTES_MAX, problem::Problem, request::SalePath};
 use serde::Deserialize;
 
-use super::{operator, private_json, shared};
+use super::{
+    operator::{self, Asked},
+    private_json, shared,
+};
 use crate::app::{App, DrawRefusal};
 
 #[derive(Deserialize)]
@@ -35,9 +38,9 @@ pub(super) async fn draw(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let (DrawBody { beacon }, _) = operator::read(&app, &id, request).await?;
+    let (DrawBody { beacon }, Asked { by, .. }) = operator::read(&app, &id, request).await?;
     let record = app.draw(&app.sale(&id)?, beacon).await?;
-    tracing::info!(target: "audit", action = "draw", %id, drawn = record.drawn, "operator");
+    tracing::info!(target: "audit", action = "draw", %by, %id, drawn = record.drawn, "operator");
     let status = if record.drawn { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok(private_json(status, &record))
 }

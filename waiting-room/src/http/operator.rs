@@ -9,7 +9,7 @@ use lockgate_shared::{
     clock::Timestamp,
     ids::SaleId,
     limits::SALE_FILE_BYTES_MAX,
-    operator::Role,
+    operator::{Actor, Role},
     problem::Problem,
     request::{BodyKind, SalePath, body_kind, read_body, read_bytes},
     sale::{ProofOfWork, SaleDefinition, SaleProblem, parse_json},
@@ -127,7 +127,7 @@ pub(super) async fn apply(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Answer {
-    app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let by = app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
     let (expected, is_dry_run) = (if_match(request.headers())?, is_dry_run(&request)?);
     let definition = read_definition(&app, &id, request).await?;
     need_if_match(&app, &id, expected)?;
@@ -144,7 +144,7 @@ pub(super) async fn apply(
         Applied::Unchanged(_) => (StatusCode::OK, "unchanged"),
     };
     let sale = applied.sale();
-    tracing::info!(target: "audit", action = "apply", %id, version = sale.version, done, "operator");
+    tracing::info!(target: "audit", action = "apply", %by, %id, version = sale.version, done, "operator");
     Ok(tagged(private_json(status, &sale.definition), sale))
 }
 
@@ -186,9 +186,9 @@ pub(super) async fn message(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Answer {
-    let (body, expected): (MessageBody, _) = read(&app, &id, request).await?;
+    let (body, asked): (MessageBody, _) = read(&app, &id, request).await?;
     let message = body.message.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-    change(&app, &id, expected, "message", move |sale| {
+    change(&app, &id, asked, "message", move |sale| {
         sale.controls.message.clone_from(&message);
     })
     .await
@@ -199,8 +199,8 @@ pub(super) async fn admission(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Answer {
-    let (body, expected): (AdmissionBody, _) = read(&app, &id, request).await?;
-    change(&app, &id, expected, "admission", move |sale| {
+    let (body, asked): (AdmissionBody, _) = read(&app, &id, request).await?;
+    change(&app, &id, asked, "admission", move |sale| {
         patch(&mut sale.definition.admission, &body);
     })
     .await
@@ -231,14 +231,20 @@ pub(super) async fn read<T: serde::de::DeserializeOwned>(
     app: &App,
     id: &SaleId,
     request: Request<Body>,
-) -> Result<(T, Option<u64>), Problem> {
-    app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
+) -> Result<(T, Asked), Problem> {
+    let by = app.parts.operator_keys.authorize(request.headers(), Role::Operator)?;
     app.sale(id)?;
     let expected = if_match(request.headers())?;
     match read_body(request).await? {
-        (body, BodyKind::Json) => Ok((body, expected)),
+        (body, BodyKind::Json) => Ok((body, Asked { by, expected })),
         (_, BodyKind::Form) => Err(json_only()),
     }
+}
+
+/// Who asks for a change, and of which version of the sale.
+pub(super) struct Asked {
+    pub(super) by: Actor,
+    expected: Option<u64>,
 }
 
 fn json_only() -> Problem {
@@ -252,8 +258,8 @@ async fn control(
     action: &'static str,
     change_to: impl FnMut(&mut StoredSale) + Send,
 ) -> Answer {
-    let (Nothing {}, expected) = read(app, id, request).await?;
-    change(app, id, expected, action, change_to).await
+    let (Nothing {}, asked) = read(app, id, request).await?;
+    change(app, id, asked, action, change_to).await
 }
 
 /// Changes a sale; with `expected`, only that version of it. An act says what becomes of single settings, so it needs
@@ -261,7 +267,7 @@ async fn control(
 pub(super) async fn change(
     app: &App,
     id: &SaleId,
-    expected: Option<u64>,
+    Asked { by, expected }: Asked,
     action: &'static str,
     mut change_to: impl FnMut(&mut StoredSale) + Send,
 ) -> Answer {
@@ -276,7 +282,7 @@ pub(super) async fn change(
     if is_other {
         return Err(apply_problem(ApplyError::Conflict { current: Some(sale.version) }));
     }
-    tracing::info!(target: "audit", action, %id, version = sale.version, "operator");
+    tracing::info!(target: "audit", action, %by, %id, version = sale.version, "operator");
     Ok(tagged(private_json(StatusCode::OK, &view(app, &sale)), &sale))
 }
 

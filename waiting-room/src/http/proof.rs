@@ -44,12 +44,12 @@ pub(super) async fn change_proof(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let (body, expected): (ProofBody, _) = read(&app, &id, request).await?;
+    let (body, asked): (ProofBody, _) = read(&app, &id, request).await?;
     if body.difficulty == Some(None) && body.when.is_some() {
         let detail = "`difficulty` null ends all work, so `when` can say nothing. Leave one of them out.";
         return Err(Problem::malformed(detail));
     }
-    change(&app, &id, expected, "proof_of_work", move |sale| {
+    change(&app, &id, asked, "proof_of_work", move |sale| {
         let asked = &mut sale.definition.proof_of_work;
         *asked = match (body.difficulty, body.when) {
             (None, None) => *asked,

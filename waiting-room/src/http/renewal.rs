@@ -19,7 +19,12 @@ use lockgate_shared::{
 };
 use serde::Deserialize;
 
-use super::{Nothing, admit::to_checkout, operator, private_json, read_post, see_other};
+use super::{
+    Nothing,
+    admit::to_checkout,
+    operator::{self, Asked},
+    private_json, read_post, see_other,
+};
 use crate::app::App;
 
 #[derive(Deserialize)]
@@ -75,10 +80,10 @@ pub(super) async fn release_by_id(
     SalePath(id): SalePath,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let (body, _): (ReleaseBody, _) = operator::read(&app, &id, request).await?;
+    let (body, Asked { by, .. }): (ReleaseBody, _) = operator::read(&app, &id, request).await?;
     let sale = app.sale(&id)?;
     if app.forfeit_by_id(&sale, body.account, &body.token_id).await? {
-        tracing::info!(target: "audit", action = "release", %id, account = %body.account, "operator");
+        tracing::info!(target: "audit", action = "release", %by, %id, account = %body.account, "operator");
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let detail = "This account holds no live admission of this id. It has ended already, or never was.";

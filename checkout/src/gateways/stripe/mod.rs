@@ -30,7 +30,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use http::HeaderMap;
-use lockgate_shared::clock::Timestamp;
+use lockgate_shared::{clock::Timestamp, ids::SaleId, sale::DEMO_SALE_ID};
 
 use self::{
     api::Api,
@@ -225,6 +225,11 @@ fn status(verb: &'static str, order: &PaymentOrder, session: Session) -> Result<
 impl Gateway for Stripe {
     fn name(&self) -> &'static str {
         "stripe"
+    }
+
+    fn refuses(&self, sale: &SaleId) -> Option<String> {
+        let is_play = self.is_live && sale.as_str() == DEMO_SALE_ID;
+        is_play.then(|| "Nothing of the demo sale is sold: the payment service has a live key.".to_owned())
     }
 
     async fn start(&self, order: &PaymentOrder) -> Result<PaymentStatus, GatewayError> {

@@ -20,6 +20,8 @@ use crate::{
 
 const VERB: &str = "refund";
 const REFUNDS: &str = "/v1/refunds";
+/// Refunds of one payment that may fail before no further one is made by itself.
+const FAILED_MAX: usize = 5;
 /// Most refunds of one payment that Stripe lists at a time. Here there is one, and those that failed before.
 const LIST_MAX: usize = 100;
 
@@ -76,7 +78,14 @@ impl Stripe {
             }
             // One that failed for good is asked for anew; its key would only bring its old answer back.
             let void = refunds.iter().filter(|refund| refund.is_void()).count();
-            let key = key(order.payment, &format!("refund-{void}-{n}"));
+            if void >= FAILED_MAX {
+                return Err(failed(format!(
+                    "{void} refunds of payment intent {intent} failed at Stripe; no further one is made: give the money \
+                     back at Stripe's own pages, which counts here"
+                )));
+            }
+            // What was given back meanwhile is in it: the same key with another amount would be refused.
+            let key = key(order.payment, &format!("refund-{void}-{given}-{n}"));
             let form = [
                 ("payment_intent".to_owned(), intent.clone()),
                 ("amount".to_owned(), (amount - given).to_string()),
