@@ -286,7 +286,12 @@ mod tests {
     async fn runs_beside(db: &Sqlite, others: &'static [&'static str]) -> u32 {
         // The writer waits in a batch of its own until all others are queued.
         let (go, gate) = std::sync::mpsc::channel::<()>();
-        let wait = db.write("wait", move |_| Ok(gate.recv().is_ok()));
+        let (begins, mut begun) = mpsc::unbounded_channel();
+        let waiting = db.clone();
+        let wait = tokio::spawn(async move {
+            waiting.write("wait", move |_| Ok(begins.send(()).is_ok() && gate.recv().is_ok())).await
+        });
+        begun.recv().await.unwrap();
         let mut runs = 0;
         let good = db.write("good", move |c| {
             runs += 1;
@@ -300,7 +305,7 @@ mod tests {
         });
         let start = async { go.send(()).unwrap() };
         let (waited, runs, bad, ()) = tokio::join!(wait, good, futures::future::join_all(bad), start);
-        assert!(waited.unwrap());
+        assert!(waited.unwrap().unwrap());
         assert!(bad.into_iter().all(|bad| bad.unwrap_err().effect == Effect::None));
         runs.unwrap()
     }
