@@ -208,7 +208,7 @@ async fn decide(
     let mut decision = order::decide(&before, event, when.0);
     let mut anomalies: Vec<_> = decision.anomalies.drain(..).map(|anomaly| (id, anomaly)).collect();
     if decision.after != before {
-        decision.after = save(tx, Some(&before), decision.after, when, &mut anomalies).await?;
+        decision.after = save(tx, &before, decision.after, when, &mut anomalies).await?;
     }
     anomalies::write(tx, &anomalies, when.0).await?;
     decision.anomalies = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();
