@@ -4,7 +4,7 @@ use lockgate_shared::language::Language;
 
 use super::*;
 use crate::{
-    outbox::{mail_tests_facts::message, message::MessageKind},
+    outbox::{mail_tests_facts::message, message::MessageKind, smtp::without_addresses},
     payment::Money,
 };
 

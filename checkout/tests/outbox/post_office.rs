@@ -21,6 +21,10 @@ pub const SECRET_NEXT: &str = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ
 /// What the mail server does to the next mail.
 #[derive(Clone, Debug)]
 pub enum Fault {
+    /// Greets with this line.
+    AtGreeting(&'static str),
+    /// Answers this line to `MAIL FROM`.
+    AtSender(&'static str),
     /// Answers this line to `RCPT TO`.
     AtRecipient(&'static str),
     /// Answers this line to the mail itself.
@@ -131,6 +135,17 @@ async fn converse(state: &PostState, stream: TcpStream) -> Option<()> {
     }
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
+    let greeting = {
+        let mut faults = state.faults.lock().unwrap();
+        match faults.front() {
+            Some(Fault::AtGreeting(_)) => faults.pop_front(),
+            _ => None,
+        }
+    };
+    if let Some(Fault::AtGreeting(reply)) = greeting {
+        writer.write_all(format!("{reply}\r\n").as_bytes()).await.ok()?;
+        return None;
+    }
     writer.write_all(b"220 post.example ESMTP\r\n").await.ok()?;
     let (mut is_known, mut to, mut fault) = (false, None, None);
     loop {
@@ -144,7 +159,11 @@ async fn converse(state: &PostState, stream: TcpStream) -> Option<()> {
             if is_known { "235 welcome".into() } else { "535 who are you".into() }
         } else if verb.starts_with("MAIL FROM:") {
             fault = state.faults.lock().unwrap().pop_front();
-            if is_known { "250 go on".into() } else { "530 first say who you are".into() }
+            match &fault {
+                Some(Fault::AtSender(reply)) => (*reply).into(),
+                _ if is_known => "250 go on".into(),
+                _ => "530 first say who you are".into(),
+            }
         } else if verb.starts_with("RCPT TO:") {
             to = Some(command[8..].trim_matches(['<', '>']).to_owned());
             match &fault {
