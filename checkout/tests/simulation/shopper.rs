@@ -1,6 +1,6 @@
 //! Shoppers: they claim with retries, pay, fail, forget, cancel, and do it all in two tabs.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use http::StatusCode;
 use lockgate_checkout::{
