@@ -77,6 +77,16 @@ struct PostState {
     hangs: std::sync::atomic::AtomicBool,
 }
 
+impl PostState {
+    /// The greeting that comes next, if it is no welcome.
+    fn unfriendly_greeting(&self) -> Option<&'static str> {
+        let mut faults = self.faults.lock().unwrap();
+        let Some(&Fault::AtGreeting(reply)) = faults.front() else { return None };
+        faults.pop_front();
+        Some(reply)
+    }
+}
+
 /// The mail server.
 #[derive(Clone)]
 pub struct PostOffice {
@@ -135,14 +145,7 @@ async fn converse(state: &PostState, stream: TcpStream) -> Option<()> {
     }
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
-    let greeting = {
-        let mut faults = state.faults.lock().unwrap();
-        match faults.front() {
-            Some(Fault::AtGreeting(_)) => faults.pop_front(),
-            _ => None,
-        }
-    };
-    if let Some(Fault::AtGreeting(reply)) = greeting {
+    if let Some(reply) = state.unfriendly_greeting() {
         writer.write_all(format!("{reply}\r\n").as_bytes()).await.ok()?;
         return None;
     }
