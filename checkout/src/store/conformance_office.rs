@@ -260,7 +260,11 @@ async fn m12_a_change_that_commits_late_is_not_stepped_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_at_once_see_one_order_of_all_changes() {
     let server = PrivatePostgres::start().await;
-    let store = std::sync::Arc::new(postgres(&server, "readers").await);
+    // A database whose own default would have them see the moment at which they began to wait.
+    let url =
+        format!("{}%20-c%20default_transaction_isolation%3Dserializable", server.schema("readers").await);
+    let pool = connect(&url, &[("orders", ORDERS_POSTGRES)]).await.unwrap();
+    let store = std::sync::Arc::new(PostgresStore::new(pool));
     const ORDERS: u8 = 24;
     for n in 1..=ORDERS {
         claimed(&*store, n, &[u32::from(n)]).await;
