@@ -92,7 +92,8 @@ async fn webhooks_and_returns_prove_themselves() {
         .header("webhook-timestamp", &shop.now().seconds().to_string())
         .header("webhook-signature", "v1,AAAA");
     refused(&scene, unsigned.body(b"\xff".to_vec()), 403, "webhook_invalid").await;
-    refused(&scene, hook().body(vec![b'x'; 20_000]), 413, "too_large").await;
+    refused(&scene, hook().body(vec![b'x'; 100_000]), 403, "webhook_invalid").await;
+    refused(&scene, hook().body(vec![b'x'; 300_000]), 413, "too_large").await;
     refused(&scene, Ask::get("/payment/webhook"), 405, "method_not_allowed").await;
     refused(&scene, Ask::get("/payment/callback"), 400, "malformed").await;
     for bad in ["x", "", "%ff", &scene.order] {
