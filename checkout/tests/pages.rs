@@ -35,6 +35,11 @@ async fn a_browser_without_scripts_buys_a_unit() {
     let again = page(&shop, "/sale/demo/checkout", &token).await;
     assert_ne!(field(&again.text, "idempotency_key"), key);
 
+    let several = format!("item=phone&quantity=1&email=a%40b.example%2C+d%40e.example&idempotency_key={key}");
+    let several = Ask::post("/sale/demo/checkout").page().header("cookie", &token).form(&several).build();
+    let told = shop.send(several).await;
+    assert_eq!(told.status, StatusCode::BAD_REQUEST);
+    assert!(told.text.contains("more than one address; give one"), "{}", told.text);
     let form = format!("item=phone&quantity=1&email=&idempotency_key={key}");
     let send = || Ask::post("/sale/demo/checkout").page().header("cookie", &token).form(&form).build();
     let ordered = shop.send(send()).await;

@@ -166,6 +166,24 @@ async fn no_name_and_no_address_brings_a_header_of_its_own() {
     }
 }
 
+#[tokio::test]
+async fn an_address_that_checkout_takes_is_one_that_a_mail_is_written_to() {
+    let long = format!("{}@e.org", "a".repeat(64));
+    for address in [
+        "ä.b+c@example.org",
+        "o'brien@exa-mple.co.uk",
+        "!#$%&'*+-/=?^_`{|}~@e.org",
+        "a@münchen.example",
+        &long,
+    ] {
+        let taken = crate::claim::check_email(address).unwrap();
+        let message = message(MessageKind::Paid, |content| content.email = taken);
+        let mail = mailer(None).compose(&message, &facts("Drop")).unwrap();
+        let to: Vec<String> = mail.envelope().to().iter().map(ToString::to_string).collect();
+        assert_eq!(to, [address]);
+    }
+}
+
 #[test]
 fn what_a_server_repeats_of_an_address_is_not_kept() {
     let told =
