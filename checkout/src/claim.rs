@@ -46,6 +46,11 @@ impl Wish {
     }
 }
 
+/// Longest part of an address before the `@` (RFC 5321, section 4.5.3.1.1).
+const LOCAL_PART_BYTES_MAX: usize = 64;
+/// Longest label of a host (RFC 1035, section 2.3.4).
+const LABEL_BYTES_MAX: usize = 63;
+
 /// An e-mail address in its plain form, or why it cannot be one. Whether it exists only a mail can show.
 ///
 /// # Errors
@@ -58,23 +63,34 @@ pub fn check_email(text: &str) -> Result<Option<String>, String> {
     if text.len() > EMAIL_BYTES_MAX {
         return Err(format!("has more than {EMAIL_BYTES_MAX} bytes"));
     }
-    let plausible = text
-        .rsplit_once('@')
-        .is_some_and(|(local, host)| !local.is_empty() && !host.is_empty() && !local.contains('@'));
-    // White space, control characters and separators could smuggle a second recipient or header into a mail.
-    let unsafe_char = |c: char| c.is_whitespace() || is_unseen(c) || matches!(c, ',' | ';' | '<' | '>' | '"');
-    if !plausible || text.chars().any(unsafe_char) {
-        return Err("is not an address such as name@example.org".to_owned());
+    if text.contains([',', ';']) || text.matches('@').count() > 1 {
+        return Err("holds more than one address; give one such as name@example.org, or none".to_owned());
+    }
+    if !text.split_once('@').is_some_and(|(local, host)| is_local_part(local) && is_mail_host(host)) {
+        let detail = "is no address that mail can be sent to; give one such as name@example.org, or none";
+        return Err(detail.to_owned());
     }
     Ok(Some(text.to_owned()))
 }
 
-/// Control characters, and those of Unicode's format characters that are not seen or turn the direction of what is
-/// read: an address that looks like another must not pass for it.
-fn is_unseen(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}')
+/// What stands before the `@`, unquoted (RFC 5322's dot-atom, with RFC 6531's letters). Nothing in it ends a header,
+/// begins another address, or is not seen.
+fn is_local_part(text: &str) -> bool {
+    let fits = |c: char| c.is_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c);
+    text.len() <= LOCAL_PART_BYTES_MAX
+        && text.split('.').all(|atom| !atom.is_empty() && atom.chars().all(fits))
+}
+
+/// A name of two labels or more. One label, or a bare number, is an address mail on the Internet does not reach.
+fn is_mail_host(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=LABEL_BYTES_MAX).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(|c| c.is_alphanumeric() || c == '-')
+    };
+    text.rsplit_once('.').is_some_and(|(_, last)| !last.bytes().all(|byte| byte.is_ascii_digit()))
+        && text.split('.').all(is_label)
 }
 
 /// The record kept with the hold.
@@ -204,6 +220,14 @@ mod tests {
     fn addresses_are_plausible_and_carry_nothing_else() {
         assert_eq!(check_email("").unwrap(), None);
         assert_eq!(check_email(" ä.b+c@example.org ").unwrap().unwrap(), "ä.b+c@example.org");
+        for good in [
+            "o'brien+x@exa-mple.co.uk",
+            "a@1.example",
+            "a@münchen.example",
+            &format!("{}@e.org", "a".repeat(64)),
+        ] {
+            assert_eq!(check_email(good).unwrap().as_deref(), Some(good));
+        }
         let long = format!("{}@example.org", "a".repeat(250));
         let turned = ["gro.elpmaxe@\u{202e}a", "a\u{2066}b@c", "a\u{200f}b@c", "a\u{7f}b@c", "a\u{200b}@c"];
         for bad in turned {
@@ -211,6 +235,28 @@ mod tests {
         }
         for bad in ["a", "@b", "a@", "a@b@c", "a b@c", "a@b\r\nBcc: x@y", "a@b,c@d", "<a@b>", &long] {
             assert!(check_email(bad).is_err(), "{bad}");
+        }
+        for several in ["a@b.c, d@e.f", "a@b.c,d@e.f", "a@b.c; d@e.f", "a@b.c d@e.f"] {
+            assert!(check_email(several).unwrap_err().contains("more than one"), "{several}");
+        }
+        let long_local = format!("{}@example.org", "a".repeat(65));
+        for unsent in [
+            "a..b@example.org",
+            ".a@example.org",
+            "a.@example.org",
+            "a\\@example.org",
+            "(a)@example.org",
+            "a@b",
+            "a@-x-.org",
+            "a@example.org.",
+            "a@.org",
+            "a@exa_mple.org",
+            "a@[127.0.0.1]",
+            "a@127.0.0.1",
+            "a@x!.org",
+            &long_local,
+        ] {
+            assert!(check_email(unsent).unwrap_err().contains("no address that mail"), "{unsent}");
         }
     }
 

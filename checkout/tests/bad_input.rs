@@ -118,6 +118,8 @@ async fn checkout_bodies_are_refused_with_the_reason() {
         r#"{"item":"phone","quantity":1,"email":7}"#,
         r#"{"item":"phone","quantity":1,"email":"nobody"}"#,
         r#"{"item":"phone","quantity":1,"email":"a@b\r\nBcc: c@d"}"#,
+        r#"{"item":"phone","quantity":1,"email":"a@b.example, d@e.example"}"#,
+        r#"{"item":"phone","quantity":1,"email":"a..b@example.org"}"#,
     ] {
         refused(&scene, ask().json(bad), 400, "malformed").await;
     }

@@ -6,6 +6,7 @@ mod support;
 
 use axum::body::Body;
 use http::Method;
+use lockgate_shared::testing::eventually;
 use serde_json::json;
 use support::{Ask, OPERATOR_KEY, Plan, Shop, VIEWER_KEY};
 
@@ -92,7 +93,8 @@ async fn webhooks_and_returns_prove_themselves() {
         .header("webhook-timestamp", &shop.now().seconds().to_string())
         .header("webhook-signature", "v1,AAAA");
     refused(&scene, unsigned.body(b"\xff".to_vec()), 403, "webhook_invalid").await;
-    refused(&scene, hook().body(vec![b'x'; 20_000]), 413, "too_large").await;
+    refused(&scene, hook().body(vec![b'x'; 100_000]), 403, "webhook_invalid").await;
+    refused(&scene, hook().body(vec![b'x'; 300_000]), 413, "too_large").await;
     refused(&scene, Ask::get("/payment/webhook"), 405, "method_not_allowed").await;
     refused(&scene, Ask::get("/payment/callback"), 400, "malformed").await;
     for bad in ["x", "", "%ff", &scene.order] {
@@ -101,6 +103,31 @@ async fn webhooks_and_returns_prove_themselves() {
     refused(&scene, Ask::get("/payment/callback?payment=a&payment=b"), 400, "malformed").await;
     refused(&scene, Ask::post("/payment/callback"), 405, "method_not_allowed").await;
     nothing_changed(&scene).await;
+}
+
+/// Whoever sends large messages slowly takes up their own rooms, not the process's memory and not the small ones' way.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_webhooks_are_read_in_a_bounded_number_at_a_time() {
+    use tokio::io::AsyncWriteExt as _;
+    let scene = scene().await;
+    let shop = &scene.shop;
+    let address = shop.url.strip_prefix("http://").unwrap();
+    let mut parked = Vec::new();
+    for _ in 0..lockgate_shared::limits::LARGE_WEBHOOKS_MAX {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let head =
+            format!("POST /payment/webhook HTTP/1.1\r\nhost: {address}\r\ncontent-length: 100000\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        parked.push(stream);
+    }
+    let large = async || {
+        let ask = Ask::post("/payment/webhook").body(vec![b'x'; 100_000]);
+        shop.send(ask.build()).await.json()["code"].as_str().unwrap().to_owned()
+    };
+    eventually("all rooms are taken", 8, async || large().await == "overloaded").await;
+    refused(&scene, Ask::post("/payment/webhook").json("{}"), 403, "webhook_invalid").await;
+    drop(parked);
+    eventually("the rooms are free again", 8, async || large().await == "webhook_invalid").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

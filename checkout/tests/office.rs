@@ -125,6 +125,7 @@ async fn orders_are_fed_found_and_taken_away(shop: &Shop) {
     get("?unit=1", VIEWER_KEY).await.is(400, "malformed");
     get("?state=lost", VIEWER_KEY).await.is(400, "malformed");
     search(shop, json!({"mail": "x"})).await.is(400, "malformed");
+    search(shop, json!({"email": "a\0b@c"})).await.is(400, "malformed");
 
     let table = get("/export", OPERATOR_KEY).await;
     assert_eq!(table.headers["content-type"], "text/csv; charset=utf-8; header=present");

@@ -35,6 +35,11 @@ async fn a_browser_without_scripts_buys_a_unit() {
     let again = page(&shop, "/sale/demo/checkout", &token).await;
     assert_ne!(field(&again.text, "idempotency_key"), key);
 
+    let several = format!("item=phone&quantity=1&email=a%40b.example%2C+d%40e.example&idempotency_key={key}");
+    let several = Ask::post("/sale/demo/checkout").page().header("cookie", &token).form(&several).build();
+    let told = shop.send(several).await;
+    assert_eq!(told.status, StatusCode::BAD_REQUEST);
+    assert!(told.text.contains("more than one address; give one"), "{}", told.text);
     let form = format!("item=phone&quantity=1&email=&idempotency_key={key}");
     let send = || Ask::post("/sale/demo/checkout").page().header("cookie", &token).form(&form).build();
     let ordered = shop.send(send()).await;
@@ -76,6 +81,55 @@ async fn a_browser_gives_an_order_up() {
     assert_eq!(shop.send(cancel.build()).await.location(), format!("/orders/{order}"));
     let shown = page(&shop, &format!("/orders/{order}"), &opened).await;
     assert!(shown.text.contains("Order cancelled"), "{}", shown.text);
+}
+
+/// What was charged and goes back is told in every state of the order, and nothing else is said beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn h4_a_wrong_amount_is_told_until_it_is_back_also_when_the_order_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let shop = Shop::open(dir.path(), &Plan::default()).await;
+    let (order, access) = shop.buy(1, "k1", 1).await;
+    shop.reaches(&order, &access, "awaiting_payment").await;
+    let id = order.parse().unwrap();
+    let wrong = lockgate_checkout::payment::Notice {
+        payment: lockgate_checkout::payment::PaymentId::from_random([5; 16]),
+        order: Some(id),
+        outcome: lockgate_checkout::payment::Outcome::Paid(lockgate_checkout::payment::Money {
+            amount: 1_234,
+            currency: "EUR".into(),
+        }),
+    };
+    let path = format!("/orders/{order}");
+    let json = async || shop.get(&path, &access).await.json();
+    let shown = async |name: &str| {
+        let text = shop.send(Ask::get(&path).bearer(&access).page().build()).await.text;
+        // LOCKGATE_SCREENSHOTS=dir keeps the pages, to be looked at.
+        if let Some(folder) = std::env::var_os("LOCKGATE_SCREENSHOTS") {
+            std::fs::write(std::path::Path::new(&folder).join(format!("order-{name}.html")), &text).unwrap();
+        }
+        text
+    };
+    assert_eq!(json().await.get("refunds"), None);
+    shop.store.notify("g", "wrong", &wrong, shop.now()).await.unwrap();
+    let told = json().await;
+    assert_eq!(told["state"], "awaiting_payment");
+    assert_eq!(
+        told["refunds"],
+        serde_json::json!([{"amount": 1_234, "currency": "EUR", "state": "refund_due"}])
+    );
+    let going = "A payment of 12.34 EUR could not be used for this order. It is on its way back";
+    let page = shown("wrong-amount").await;
+    assert!(page.contains(going) && page.contains("Held for you"), "{page}");
+    shop.post(&format!("{path}/cancel"), &access).await;
+    shop.reaches(&order, &access, "cancelled").await;
+    let page = shown("wrong-amount-cancelled").await;
+    assert!(page.contains(going) && page.contains("Order cancelled"), "{page}");
+    assert!(!page.contains("Nothing was charged") && page.contains("The units are free again."), "{page}");
+    let refunded = lockgate_checkout::order::OrderEvent::Refunded { payment: wrong.payment };
+    shop.store.decide(id, &refunded, shop.now()).await.unwrap();
+    assert_eq!(json().await["refunds"][0]["state"], "refunded");
+    let page = shown("wrong-amount-back").await;
+    assert!(page.contains("It went back to you in full.") && !page.contains("Nothing was charged"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,6 +43,12 @@ pub const PROOF_BYTES_MAX: usize = 2048;
 pub const PROOF_SECONDS: u64 = 300;
 /// Largest request body, in bytes; anything above answers 413.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
+/// Largest message of a payment gateway, in bytes: one that is refused comes again for days and is never acted on, and
+/// gateways say no bound for theirs.
+pub const WEBHOOK_BYTES_MAX: usize = 256 * 1024;
+/// Most gateways' messages above [`BODY_BYTES_MAX`] that are read at a time: they are in memory before it is known whose
+/// they are.
+pub const LARGE_WEBHOOKS_MAX: usize = 64;
 /// Largest sale definition accepted by the operator API, in bytes.
 pub const SALE_FILE_BYTES_MAX: usize = 256 * 1024;
 /// Largest answer accepted from another Lockgate service, in bytes.
@@ -155,7 +161,7 @@ pub const KEYS_MAX: usize = 64;
 
 const _: () = assert!(CREDENTIAL_BYTES_MAX * 4 <= HEAD_BYTES_MAX, "two credentials and the rest fit a head");
 const _: () = assert!(PROOF_BYTES_MAX + CREDENTIAL_BYTES_MAX < BODY_BYTES_MAX);
-const _: () = assert!(BODY_BYTES_MAX < SALE_FILE_BYTES_MAX);
+const _: () = assert!(BODY_BYTES_MAX < SALE_FILE_BYTES_MAX && BODY_BYTES_MAX < WEBHOOK_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MIN < CODE_BYTES_MAX && CODE_BYTES_MAX + EMAIL_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(WRITE_BATCH_MAX <= WRITE_QUEUE_MAX);
 const _: () = assert!((CONNECTIONS_PER_NETWORK_MAX as usize) < CONNECTIONS_MAX);

@@ -122,6 +122,9 @@ impl SearchFields {
                 Problem::malformed(format!("`state` is none of {}.", known.join(", ")))
             })
         });
+        if self.email.as_deref().is_some_and(|email| email.chars().any(char::is_control)) {
+            return Err(Problem::malformed("`email` holds control characters, which no address has."));
+        }
         if self.unit.is_some() && self.item.is_none() {
             return Err(Problem::malformed("`unit` needs the `item` whose unit it is."));
         }

@@ -22,7 +22,7 @@ use super::{credentials, page};
 use crate::{
     app::{App, Found, SHOW_WAIT},
     order::{EndReason, GateSide, OrderRecord, OrderState, Placement},
-    payment::{Money, PaymentState},
+    payment::{Money, PaymentRecord, PaymentState},
 };
 
 /// An order as its buyer sees it. Of one that is being placed only the id may be known.
@@ -47,11 +47,31 @@ pub(super) struct OrderView {
     /// It was paid late, and units are being looked for: none are its own yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     reclaiming: bool,
+    /// Money that arrived for it and was not kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refunds: Vec<RefundView>,
     /// Whether the money goes back because it came late.
     #[serde(skip)]
     was_late: bool,
     order_url: String,
     payment_url: String,
+}
+
+/// Money that goes back, or went back.
+#[derive(Serialize)]
+struct RefundView {
+    #[serde(flatten)]
+    money: Money,
+    /// `refund_due` or `refunded`.
+    state: &'static str,
+}
+
+fn refunds_of(order: &OrderRecord) -> Vec<RefundView> {
+    let goes_back = |attempt: &&PaymentRecord| attempt.state >= PaymentState::RefundDue;
+    let view = |attempt: &PaymentRecord| {
+        Some(RefundView { money: attempt.paid.clone()?, state: attempt.state.as_str() })
+    };
+    order.payments.iter().filter(goes_back).filter_map(view).collect()
 }
 
 impl OrderView {
@@ -69,6 +89,7 @@ impl OrderView {
             cancelling: false,
             last_payment_failed: false,
             reclaiming: false,
+            refunds: Vec::new(),
             was_late: false,
             payment_url: format!("{order_url}/pay"),
             order_url,
@@ -87,6 +108,7 @@ impl OrderView {
         let is_waiting = order.state == OrderState::AwaitingPayment;
         let last = order.payments.last().map(|payment| payment.state);
         let reclaiming = order.is_reclaiming();
+        let refunds = refunds_of(&order);
         let was_late = matches!(order.gate, GateSide::ReleaseDue | GateSide::Released);
         Self {
             state: order.state.as_str(),
@@ -94,6 +116,7 @@ impl OrderView {
             item: Some(order.item),
             units: if reclaiming { Vec::new() } else { order.units },
             reclaiming,
+            refunds,
             was_late,
             price: Some(order.price),
             hold_expires_at: Some(order.hold_expires_at),

@@ -47,8 +47,8 @@ struct ChannelView {
 struct DeadView {
     message: String,
     order_id: ClaimId,
-    channel: &'static str,
-    kind: &'static str,
+    channel: String,
+    kind: String,
     attempts: u32,
     problem: String,
     created_at: Timestamp,
@@ -65,13 +65,13 @@ impl View {
             dead: of.dead,
         };
         let dead = |dead: DeadMessage| DeadView {
-            message: dead.message.id.to_string(),
-            order_id: dead.message.id.order,
-            channel: dead.message.channel.as_str(),
-            kind: dead.message.kind.as_str(),
+            message: dead.id.to_string(),
+            order_id: dead.id.order,
+            channel: dead.channel,
+            kind: dead.kind,
             attempts: dead.attempts,
             problem: dead.problem,
-            created_at: dead.message.created_at,
+            created_at: dead.created_at,
             died_at: dead.died_at,
         };
         Self {

@@ -3,11 +3,12 @@
 use lockgate_shared::{
     clock::Timestamp,
     gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer},
+    ids::ClaimId,
 };
 
 use super::{
     ATTEMPTS_MAX, Anomaly, Decision, EndReason, GateSide, Intake, OrderEvent, OrderRecord, OrderState,
-    Placement, Refusal, UNIT_TAKEN, Verdict,
+    Placement, RECLAIMED, Refusal, UNIT_TAKEN, Verdict,
 };
 use crate::{
     payment::{self, Notice, PaymentId, PaymentRecord, PaymentState, Terms},
@@ -38,7 +39,7 @@ impl OrderRecord {
         self.state = OrderState::Paid;
         self.ending = None;
         self.gate = GateSide::Committed;
-        Anomaly { payment: None, kind: "reclaimed", detail }
+        Anomaly { payment: None, kind: RECLAIMED, detail }
     }
 
     /// A gate that forgot a claim and is asked again may give it other units. The later hold is the one it knows.
@@ -166,6 +167,15 @@ pub fn dispute(order: &OrderRecord) -> (OrderRecord, Anomaly) {
     };
     after.gate = GateSide::Disputed;
     (after, Anomaly { payment: None, kind: UNIT_TAKEN, detail: detail.into() })
+}
+
+/// The same, with what is written down of it in `found`: the reclaim that would have given it those units did not come
+/// about, so nothing says that the buyer has them.
+pub fn dispute_found(order: &OrderRecord, found: &mut Vec<(ClaimId, Anomaly)>) -> OrderRecord {
+    found.retain(|(id, anomaly)| *id != order.id || anomaly.kind != RECLAIMED);
+    let (disputed, anomaly) = dispute(order);
+    found.push((order.id, anomaly));
+    disputed
 }
 
 fn pay(order: &mut OrderRecord, payment: PaymentId, terms: &Terms, now: Timestamp) -> Verdict {

@@ -13,7 +13,7 @@ mod decide;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use self::decide::{decide, dispute, place};
+pub use self::decide::{decide, dispute, dispute_found, place};
 
 use lockgate_shared::{
     clock::Timestamp,
@@ -29,6 +29,9 @@ use crate::{
 
 /// The kind of anomaly by which a unit turns out to have been given to two claims.
 pub const UNIT_TAKEN: &str = "unit_taken";
+
+/// The kind of anomaly by which a late payment turns out to have got units.
+const RECLAIMED: &str = "reclaimed";
 
 /// Most payment attempts one order may make.
 pub const ATTEMPTS_MAX: usize = 20;

@@ -161,7 +161,7 @@ async fn send(app: &App, message: &Message) -> Result<(), Undelivered> {
                 zone: definition.and_then(|sale| sale.time_zone.as_deref()),
                 link: &link,
             };
-            mailer.send(mailer.compose(message, &facts)?).await
+            mailer.send(&mailer.compose(message, &facts)?).await
         }
         (Channel::Webhook, _, Some(hook)) => hook.send(message, &app.public_url, app.now()).await,
         _ => Err(Undelivered::for_now("the channel is not set up".into())),

@@ -1,4 +1,4 @@
-//! Mails to buyers over SMTP.
+//! Mails to buyers: where they go out, and how they are composed.
 
 use std::{
     net::IpAddr,
@@ -7,15 +7,10 @@ use std::{
 
 use askama::Template;
 use lettre::{
-    Address, AsyncSmtpTransport, AsyncTransport as _, Message as Mail, Tokio1Executor,
+    Address, Message as Mail,
     message::{
         Mailbox, MultiPart,
         header::{HeaderName, HeaderValue},
-    },
-    transport::smtp::{
-        authentication::Credentials,
-        client::{Tls, TlsParameters},
-        extension::ClientId,
     },
 };
 
@@ -23,16 +18,14 @@ use super::{
     Undelivered,
     letter::{Letter, letter},
     message::Message,
+    smtp::Relay,
 };
 
 pub(crate) use super::letter::Facts;
 
-/// Longest the server may take to answer one command.
-const COMMAND_LIMIT: Duration = Duration::from_secs(15);
-
 /// How the connection is kept private.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Privacy {
+pub(super) enum Privacy {
     /// TLS from the first byte.
     Tls,
     /// STARTTLS, or nothing is sent.
@@ -44,10 +37,10 @@ enum Privacy {
 /// An SMTP server, as it is written in one address.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SmtpServer {
-    host: String,
-    port: u16,
-    privacy: Privacy,
-    login: Option<(String, String)>,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) privacy: Privacy,
+    pub(super) login: Option<(String, String)>,
 }
 
 impl std::fmt::Debug for SmtpServer {
@@ -96,24 +89,6 @@ impl SmtpServer {
         };
         Ok(Self { host, port: authority.port_u16().unwrap_or(port), privacy, login })
     }
-
-    fn transport(&self, hello: &str) -> Result<AsyncSmtpTransport<Tokio1Executor>, String> {
-        let parameters = || TlsParameters::new(self.host.clone()).map_err(|error| error.to_string());
-        let tls = match self.privacy {
-            Privacy::Tls => Tls::Wrapper(parameters()?),
-            Privacy::StartTls => Tls::Required(parameters()?),
-            Privacy::None => Tls::None,
-        };
-        let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&self.host)
-            .port(self.port)
-            .tls(tls)
-            .hello_name(ClientId::Domain(hello.to_owned()))
-            .timeout(Some(COMMAND_LIMIT));
-        if let Some((user, password)) = &self.login {
-            builder = builder.credentials(Credentials::new(user.clone(), password.clone()));
-        }
-        Ok(builder.build())
-    }
 }
 
 /// `%xx` decoded.
@@ -159,7 +134,7 @@ pub struct MailSettings {
 
 /// Sends mails.
 pub(crate) struct Mailer {
-    transport: AsyncSmtpTransport<Tokio1Executor>,
+    relay: Relay,
     from: Mailbox,
     reply_to: Option<Mailbox>,
 }
@@ -181,7 +156,7 @@ impl Mailer {
         let mailbox = |text: &str| text.parse::<Mailbox>().map_err(|error| format!("{text}: {error}"));
         let from = mailbox(&settings.from)?;
         Ok(Self {
-            transport: settings.server.transport(from.email.domain())?,
+            relay: Relay::new(&settings.server, from.email.domain())?,
             reply_to: settings.reply_to.as_deref().map(mailbox).transpose()?,
             from,
         })
@@ -223,39 +198,9 @@ impl Mailer {
             .map_err(|error| dead(error.to_string()))
     }
 
-    pub(crate) async fn send(&self, mail: Mail) -> Result<(), Undelivered> {
-        let is_plain = mail.envelope().to().iter().all(|to| to.to_string().is_ascii());
-        match self.transport.send(mail).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(judge(&error, is_plain)),
-        }
+    pub(crate) async fn send(&self, mail: &Mail) -> Result<(), Undelivered> {
+        self.relay.send(mail).await
     }
-}
-
-/// What an error of the conversation says: against this mail for good, against it for now, or against the server.
-fn judge(error: &lettre::transport::smtp::Error, is_plain: bool) -> Undelivered {
-    let problem = without_addresses(&error.to_string());
-    let code = error.status().map(u16::from);
-    match code {
-        // Not the mail is refused, but we: our name, our password, our manners.
-        Some(421 | 454 | 521 | 530 | 534 | 535 | 538) => Undelivered::by_receiver(problem, None),
-        Some(400..500) => Undelivered::for_now(problem),
-        Some(_) => Undelivered::for_good(problem),
-        // The server cannot write to an address that is not ASCII.
-        None if error.is_client() && !is_plain => Undelivered::for_good(problem),
-        None => Undelivered::by_receiver(problem, None),
-    }
-}
-
-/// What a server says, without what it repeats of the address: it is kept and shown to operators.
-fn without_addresses(text: &str) -> String {
-    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
-    let safe = words.map(|word| if word.contains('@') { "(address)" } else { word });
-    let mut joined = safe.collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = joined.char_indices().nth(300) {
-        joined.truncate(end);
-    }
-    joined
 }
 
 #[cfg(test)]

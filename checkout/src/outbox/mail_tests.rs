@@ -4,7 +4,7 @@ use lockgate_shared::language::Language;
 
 use super::*;
 use crate::{
-    outbox::{mail_tests_facts::message, message::MessageKind},
+    outbox::{mail_tests_facts::message, message::MessageKind, smtp::without_addresses},
     payment::Money,
 };
 
@@ -163,6 +163,24 @@ async fn no_name_and_no_address_brings_a_header_of_its_own() {
             refused.is_for_good && (address.is_empty() || !refused.problem.contains(address)),
             "{refused:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_checkout_takes_is_one_that_a_mail_is_written_to() {
+    let long = format!("{}@e.org", "a".repeat(64));
+    for address in [
+        "ä.b+c@example.org",
+        "o'brien@exa-mple.co.uk",
+        "!#$%&'*+-/=?^_`{|}~@e.org",
+        "a@münchen.example",
+        &long,
+    ] {
+        let taken = crate::claim::check_email(address).unwrap();
+        let message = message(MessageKind::Paid, |content| content.email = taken);
+        let mail = mailer(None).compose(&message, &facts("Drop")).unwrap();
+        let to: Vec<String> = mail.envelope().to().iter().map(ToString::to_string).collect();
+        assert_eq!(to, [address]);
     }
 }
 

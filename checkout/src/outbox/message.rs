@@ -139,7 +139,10 @@ impl Content {
     /// # Errors
     /// It was not written by a release that this one understands.
     pub fn parse(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|error| format!("the message's content cannot be read: {error}"))
+        serde_json::from_str(text).map_err(|error| {
+            // Without the parser's words: they repeat what stands there, and an address may.
+            format!("its content cannot be read from column {} on", error.column())
+        })
     }
 }
 

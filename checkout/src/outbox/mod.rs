@@ -3,7 +3,7 @@
 //!
 //! - `rule` (pure): which messages a change of an order brings. The stores write them in the change's own transaction.
 //! - `message` (pure): what a message is; `pace` (pure): when it is tried again; `letter` (pure): what a mail says.
-//! - `lane`: takes messages out, a lane for each channel; `mail`, `webhook`: how they travel; `tend`: figures, trimming.
+//! - `lane`: takes messages out, a lane for each channel; `mail`, `smtp`, `webhook`: how they travel; `tend`: figures, trimming.
 
 mod lane;
 mod letter;
@@ -13,6 +13,7 @@ mod mail_tests_facts;
 mod message;
 mod pace;
 mod rule;
+mod smtp;
 mod tend;
 mod webhook;
 

@@ -2,7 +2,7 @@
 
 use lockgate_shared::{
     clock::{Clock as _, SystemClock},
-    gate::CommitAnswer,
+    gate::{CommitAnswer, ReclaimAnswer, ReleaseAnswer},
     store::postgres::connect,
     testing::{PrivatePostgres, eventually},
 };
@@ -76,6 +76,30 @@ async fn orders_paid_as_they_are_placed_stand_in_the_feed(store: &dyn Store) {
     store.notify("g", "e1", &news, now()).await.unwrap();
     claimed(store, 1, &[4]).await;
     assert_eq!(feed(store, 0, 9).await.0, [(order_id(1), OrderState::Paid)]);
+}
+
+/// Its units are another's: the money goes back, and at no moment the order is paid.
+async fn a_reclaim_that_another_owner_undoes_is_never_told_as_paid(store: &dyn Store) {
+    for (n, by_record) in [(1, false), (2, true)] {
+        let unit = u32::from(n);
+        claimed(store, n, &[unit]).await;
+        decide(store, n, OrderEvent::Expire).await;
+        decide(store, n, OrderEvent::Release(ReleaseAnswer::Released)).await;
+        let news = notice(n, Some(n), Outcome::Paid(price()));
+        store.notify("g", &format!("late {n}"), &news, now()).await.unwrap();
+        claimed(store, n + 2, &[unit]).await;
+        if by_record {
+            let record = Intake::Committed(claim(n, &[unit]));
+            store.place(&sale(), &[record], &[], now()).await.unwrap();
+        } else {
+            let answer = ReclaimAnswer::Reclaimed { units: vec![unit] };
+            decide(store, n, OrderEvent::Reclaim(answer)).await;
+        }
+        decide(store, n, OrderEvent::Refunded { payment: payment_id(n) }).await;
+    }
+    let states = [OrderState::RefundDue, OrderState::Refunded];
+    let all: Vec<_> = [1, 2].iter().flat_map(|n| states.map(|state| (order_id(*n), state))).collect();
+    assert_eq!(feed(store, 0, 9).await.0, all);
 }
 
 async fn orders_are_found_by_what_is_asked_for(store: &dyn Store) {
@@ -198,6 +222,7 @@ macro_rules! scenarios {
 scenarios!(
     changes_come_once_in_their_order_and_by_pages,
     orders_paid_as_they_are_placed_stand_in_the_feed,
+    a_reclaim_that_another_owner_undoes_is_never_told_as_paid,
     orders_are_found_by_what_is_asked_for,
     anomalies_are_listed_by_sale,
     a_lease_has_one_holder_and_what_an_older_one_writes_is_refused,
@@ -235,7 +260,11 @@ async fn m12_a_change_that_commits_late_is_not_stepped_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_at_once_see_one_order_of_all_changes() {
     let server = PrivatePostgres::start().await;
-    let store = std::sync::Arc::new(postgres(&server, "readers").await);
+    // A database whose own default would have them see the moment at which they began to wait.
+    let url =
+        format!("{}%20-c%20default_transaction_isolation%3Dserializable", server.schema("readers").await);
+    let pool = connect(&url, &[("orders", ORDERS_POSTGRES)]).await.unwrap();
+    let store = std::sync::Arc::new(PostgresStore::new(pool));
     const ORDERS: u8 = 24;
     for n in 1..=ORDERS {
         claimed(&*store, n, &[u32::from(n)]).await;

@@ -166,7 +166,7 @@ async fn m11_dead_messages_are_listed_and_come_back(store: &dyn Store) {
     record(store, &leased[0], dead(), at(12)).await;
     record(store, &leased[1], dead(), at(11)).await;
     let listed = store.dead_messages().await.unwrap();
-    assert_eq!(listed.iter().map(|dead| dead.message.id.order).collect::<Vec<_>>(), [4, 2].map(order_id));
+    assert_eq!(listed.iter().map(|dead| dead.id.order).collect::<Vec<_>>(), [4, 2].map(order_id));
     assert_eq!((listed[0].attempts, listed[0].died_at), (1, at(11)));
     assert!(listed[0].problem.starts_with("550 no such mailbox"), "{}", listed[0].problem);
     let figures = store.outbox_figures().await.unwrap();
@@ -174,12 +174,63 @@ async fn m11_dead_messages_are_listed_and_come_back(store: &dyn Store) {
     assert_eq!(figures[&Channel::Webhook], ChannelFigures { waiting: 2, oldest_at: Some(at(2)), dead: 0 });
     let unknown = MessageId { order: order_id(9), number: 1 };
     assert_eq!(store.retry_messages(Some(unknown), at(20)).await.unwrap(), 0);
-    assert_eq!(store.retry_messages(Some(listed[1].message.id), at(20)).await.unwrap(), 1);
+    assert_eq!(store.retry_messages(Some(listed[1].id), at(20)).await.unwrap(), 1);
     let again = lease(store, Channel::Mail, at(20)).await;
-    assert_eq!((again[0].message.id, again[0].attempts, again[0].lease), (listed[1].message.id, 1, 2));
+    assert_eq!((again[0].message.id, again[0].attempts, again[0].lease), (listed[1].id, 1, 2));
     assert_eq!(store.retry_messages(None, at(20)).await.unwrap(), 1);
     assert_eq!(store.retry_messages(None, at(20)).await.unwrap(), 0);
     assert_eq!(store.dead_messages().await.unwrap(), []);
+}
+
+/// What another release wrote, or somebody broke, keeps nothing else.
+async fn what_cannot_be_read_is_put_aside(store: &dyn Store, spoil: impl AsyncFn(&str)) {
+    for n in [2, 4, 6] {
+        claimed(store, n).await;
+        paid(store, n, n, now()).await;
+    }
+    spoil(
+        "UPDATE outbox SET kind = 'order.beamed' WHERE channel = 'mail' AND content LIKE '%2@example.org%'",
+    )
+    .await;
+    let broken = r#"{"sale": 7, "email": "4@example.org"}"#;
+    spoil(&format!(
+        "UPDATE outbox SET content = '{broken}' WHERE channel = 'mail' AND content LIKE '%4@example.org%'"
+    ))
+    .await;
+    assert_eq!(ids(&lease(store, Channel::Mail, at(1)).await), [(order_id(6), 1, MessageKind::Paid)]);
+    let dead = store.dead_messages().await.unwrap();
+    let listed: Vec<_> = dead.iter().map(|dead| (dead.id.order, dead.kind.as_str(), dead.attempts)).collect();
+    assert_eq!(listed, [(order_id(2), "order.beamed", 1), (order_id(4), "order.paid", 1)]);
+    assert!(dead[0].problem.contains("order.beamed") && !dead[1].problem.contains("4@"), "{dead:?}");
+    let figures = store.outbox_figures().await.unwrap()[&Channel::Mail];
+    assert_eq!((figures.waiting, figures.dead), (1, 2));
+    assert_eq!(lease(store, Channel::Webhook, at(1)).await.len(), 3, "the other channel is as it was");
+    // A release that can read them has them back; this one puts them aside again.
+    assert_eq!(store.retry_messages(None, at(2)).await.unwrap(), 2);
+    assert_eq!(lease(store, Channel::Mail, at(2)).await, []);
+    assert_eq!(store.dead_messages().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn l9_what_cannot_be_read_is_put_aside_on_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    let spoil = async |sql: &str| {
+        let db = rusqlite::Connection::open(dir.path().join("o.db")).unwrap();
+        assert_eq!(db.execute(sql, []).unwrap(), 1);
+    };
+    what_cannot_be_read_is_put_aside(&sqlite(&dir).telling(Wants::ALL), spoil).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l9_what_cannot_be_read_is_put_aside_on_postgres() {
+    let server = PrivatePostgres::start().await;
+    let store = postgres(&server, "aside").await.telling(Wants::ALL);
+    let (client, connection) = tokio_postgres::connect(server.url(), tokio_postgres::NoTls).await.unwrap();
+    let driver = tokio::spawn(connection);
+    client.batch_execute("SET search_path = aside").await.unwrap();
+    let spoil = async |sql: &str| assert_eq!(client.execute(sql, &[]).await.unwrap(), 1);
+    what_cannot_be_read_is_put_aside(&store, spoil).await;
+    driver.abort();
 }
 
 async fn delivered_messages_are_trimmed_and_their_numbers_never_used_again(store: &dyn Store) {

@@ -42,9 +42,7 @@ impl Ledger {
         }
         let taken = |unit: &u32| self.owners.get(&key(unit)).is_some_and(|owner| *owner != after.id);
         if after.owns_units() && after.units.iter().any(taken) {
-            let (disputed, anomaly) = order::dispute(&after);
-            anomalies.push((after.id, anomaly));
-            after = disputed;
+            after = order::dispute_found(&after, anomalies);
         }
         for unit in &after.units {
             let key = (after.sale.clone(), after.item.clone(), *unit);
@@ -66,9 +64,9 @@ impl Ledger {
     /// Decides an event for an order, if it is there.
     pub(super) fn decide(&mut self, id: ClaimId, event: &OrderEvent, now: Timestamp) -> Option<Decision> {
         let mut decision = order::decide(self.orders.get(&id)?, event, now);
-        let mut found = Vec::new();
+        let mut found: Vec<_> = decision.anomalies.drain(..).map(|anomaly| (id, anomaly)).collect();
         decision.after = self.save(decision.after, &mut found);
-        decision.anomalies.extend(found.into_iter().map(|(_, anomaly)| anomaly));
+        decision.anomalies = found.into_iter().map(|(_, anomaly)| anomaly).collect();
         Some(decision)
     }
 

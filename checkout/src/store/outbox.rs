@@ -60,11 +60,17 @@ pub enum Attempt {
     },
 }
 
-/// A message that was given up.
+/// A message that was given up, perhaps because this release cannot read it: channel and kind are as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadMessage {
     /// The message.
-    pub message: Message,
+    pub id: MessageId,
+    /// Its way.
+    pub channel: String,
+    /// What it tells.
+    pub kind: String,
+    /// When the change happened that it tells of.
+    pub created_at: Timestamp,
     /// How often it was tried.
     pub attempts: u32,
     /// What went wrong the last time.
@@ -88,7 +94,7 @@ pub struct ChannelFigures {
 #[async_trait]
 pub trait OutboxStore: Send + Sync {
     /// Up to `most` (and [`LEASES_MAX`]) messages of `channel` that are due at `now`, theirs until `until`. Of one order
-    /// only the first that is neither delivered nor dead.
+    /// only the first that is neither delivered nor dead. One that this release cannot read is dead from then on.
     ///
     /// # Errors
     /// The store broke; what was leased comes again at `until`.
@@ -261,13 +267,16 @@ impl MemoryOutbox {
             .values()
             .filter(|entry| entry.state == MessageState::Dead)
             .map(|entry| DeadMessage {
-                message: entry.message.clone(),
+                id: entry.message.id,
+                channel: entry.message.channel.as_str().to_owned(),
+                kind: entry.message.kind.as_str().to_owned(),
+                created_at: entry.message.created_at,
                 attempts: entry.attempts,
                 problem: entry.problem.clone().unwrap_or_default(),
                 died_at: entry.ended_at,
             })
             .collect();
-        dead.sort_by_key(|dead| (dead.died_at, dead.message.id));
+        dead.sort_by_key(|dead| (dead.died_at, dead.id));
         dead.truncate(DEAD_MESSAGES_MAX);
         dead
     }

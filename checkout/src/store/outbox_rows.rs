@@ -20,16 +20,27 @@ pub(super) struct MessageRow {
 }
 
 impl MessageRow {
+    pub(super) fn id(&self) -> Result<MessageId, RowError> {
+        Ok(MessageId { order: ClaimId::from(self.order), number: u32::try_from(self.number)? })
+    }
+
     pub(super) fn read(self) -> Result<Message, RowError> {
         let word = |text: &str| format!("'{text}' is no word this release knows");
         Ok(Message {
-            id: MessageId { order: ClaimId::from(self.order), number: u32::try_from(self.number)? },
+            id: self.id()?,
             channel: Channel::parse(&self.channel).ok_or_else(|| word(&self.channel))?,
             kind: MessageKind::parse(&self.kind).ok_or_else(|| word(&self.kind))?,
             content: Content::parse(&self.content)?,
             created_at: Timestamp::from_micros(self.created_at),
         })
     }
+}
+
+/// What becomes of a message that this release cannot read, such as one of a kind that a later one wrote: it is put
+/// aside, for whoever can read it, and the rest of its channel goes on.
+pub(super) fn put_aside(id: MessageId, error: &RowError) -> Attempt {
+    tracing::warn!(message = %id, %error, "a message cannot be read by this release; it is put aside");
+    Attempt::Dead { problem: format!("this release cannot read the message: {error}") }
 }
 
 /// What an attempt writes into its message's row.

@@ -245,9 +245,7 @@ fn save(
         owned = false;
     }
     if after.owns_units() && !owned && is_any_unit_taken(db, &after)? {
-        let (disputed, anomaly) = order::dispute(&after);
-        anomalies.push((after.id, anomaly));
-        after = disputed;
+        after = order::dispute_found(&after, anomalies);
     }
     write_order(db, &after, now)?;
     if after.owns_units() && !owned {

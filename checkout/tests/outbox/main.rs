@@ -280,6 +280,28 @@ async fn m11_what_is_refused_for_good_is_put_aside_and_comes_back_when_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn m8_a_mail_server_that_refuses_the_shop_costs_no_mail() {
+    let Scene { shop, post, .. } = &on_sqlite(AT_ONCE).await;
+    post.faults(&[
+        Fault::AtGreeting("554 no service for you"),
+        Fault::AtGreeting("421 closing"),
+        Fault::AtSender("550 5.7.1 <orders@shop.example> may not write here"),
+        Fault::AtSender("553 5.1.8 who is that"),
+    ]);
+    buy_and_pay(shop, 1, "en").await;
+    eventually("the mail came", 15, async || post.taken().len() == 1).await;
+    all_delivered(shop).await;
+    assert_eq!(shop.store.dead_messages().await.unwrap(), []);
+    // A connection that was used is kept, and one refused mail takes none of the others with it.
+    post.faults(&[Fault::AtRecipient("550 unknown here")]);
+    buy_and_pay(shop, 2, "en").await;
+    eventually("the next one is dead", 10, async || shop.store.dead_messages().await.unwrap().len() == 1)
+        .await;
+    buy_and_pay(shop, 3, "en").await;
+    eventually("the third came", 10, async || post.taken().len() == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_mail_server_that_hangs_slows_neither_the_sale_nor_the_webhooks() {
     let Scene { shop, post, receiver, .. } = &on_sqlite(AT_ONCE).await;
     post.hang();

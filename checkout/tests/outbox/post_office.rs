@@ -21,6 +21,10 @@ pub const SECRET_NEXT: &str = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ
 /// What the mail server does to the next mail.
 #[derive(Clone, Debug)]
 pub enum Fault {
+    /// Greets with this line.
+    AtGreeting(&'static str),
+    /// Answers this line to `MAIL FROM`.
+    AtSender(&'static str),
     /// Answers this line to `RCPT TO`.
     AtRecipient(&'static str),
     /// Answers this line to the mail itself.
@@ -71,6 +75,16 @@ struct PostState {
     taken: Mutex<Vec<Taken>>,
     /// Connections are accepted, and nothing is ever said.
     hangs: std::sync::atomic::AtomicBool,
+}
+
+impl PostState {
+    /// The greeting that comes next, if it is no welcome.
+    fn unfriendly_greeting(&self) -> Option<&'static str> {
+        let mut faults = self.faults.lock().unwrap();
+        let Some(&Fault::AtGreeting(reply)) = faults.front() else { return None };
+        faults.pop_front();
+        Some(reply)
+    }
 }
 
 /// The mail server.
@@ -131,6 +145,10 @@ async fn converse(state: &PostState, stream: TcpStream) -> Option<()> {
     }
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
+    if let Some(reply) = state.unfriendly_greeting() {
+        writer.write_all(format!("{reply}\r\n").as_bytes()).await.ok()?;
+        return None;
+    }
     writer.write_all(b"220 post.example ESMTP\r\n").await.ok()?;
     let (mut is_known, mut to, mut fault) = (false, None, None);
     loop {
@@ -144,7 +162,11 @@ async fn converse(state: &PostState, stream: TcpStream) -> Option<()> {
             if is_known { "235 welcome".into() } else { "535 who are you".into() }
         } else if verb.starts_with("MAIL FROM:") {
             fault = state.faults.lock().unwrap().pop_front();
-            if is_known { "250 go on".into() } else { "530 first say who you are".into() }
+            match &fault {
+                Some(Fault::AtSender(reply)) => (*reply).into(),
+                _ if is_known => "250 go on".into(),
+                _ => "530 first say who you are".into(),
+            }
         } else if verb.starts_with("RCPT TO:") {
             to = Some(command[8..].trim_matches(['<', '>']).to_owned());
             match &fault {

@@ -60,6 +60,18 @@ async fn m3_the_same_webhook_five_times_pays_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn m3_an_event_larger_than_other_bodies_is_acted_on() {
+    let scene = scene(Plan::default()).await;
+    let (order, access, page) = scene.paying(1).await;
+    let mut paid = scene.bank.pay(&page);
+    paid["data"]["object"]["payment_method_options"] = json!({ "padding": "x".repeat(100_000) });
+    assert_eq!(scene.deliver(&paid).await, 204);
+    scene.shop.reaches(&order, &access, "paid").await;
+    paid["data"]["object"]["payment_method_options"] = json!({ "padding": "x".repeat(300_000) });
+    assert_eq!(scene.deliver(&paid).await, 413, "there is a bound all the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn m1_a_webhook_before_the_order_is_kept_until_the_order_comes() {
     let Scene { shop: first, bank, dir } = scene(Plan { loops: false, ..Plan::default() }).await;
     let (order, access) = first.buy(1, "k", 1).await;

@@ -21,6 +21,7 @@ use lockgate_shared::{
     limits::STORE_CALL_MS_MAX,
     store::{StoreError, migrations::Migration, postgres::migrate},
 };
+use tokio_postgres::IsolationLevel;
 use uuid::Uuid;
 
 use self::moves::{Lock, load, owner_of, save};
@@ -80,7 +81,9 @@ impl PostgresStore {
         Self { wants, ..self }
     }
 
-    /// Runs `op` in one transaction. Whatever fails before the commit changed nothing.
+    /// Runs `op` in one transaction. Whatever fails before the commit changed nothing. What waited for a lock must then see
+    /// what the one before it wrote (the feed's places rest on it), so the isolation is said, whatever the database's
+    /// default is.
     async fn transact<T, F>(&self, verb: &'static str, op: F) -> std::result::Result<T, StoreError>
     where
         F: AsyncFnOnce(&Transaction<'_>) -> Result<T>,
@@ -95,7 +98,8 @@ impl PostgresStore {
         }
         let mut client = self.pool.get().await.map_err(|error| untouched(error.into()))?;
         let work = async {
-            let tx = client.transaction().await.map_err(|error| untouched(error.into()))?;
+            let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+            let tx = begin.start().await.map_err(|error| untouched(error.into()))?;
             let answer = op(&tx).await.map_err(|error| untouched(over_rows(error)))?;
             tx.commit().await.map_err(|error| StoreError::unknown(verb, error))?;
             Ok(answer)
@@ -208,7 +212,7 @@ async fn decide(
     let mut decision = order::decide(&before, event, when.0);
     let mut anomalies: Vec<_> = decision.anomalies.drain(..).map(|anomaly| (id, anomaly)).collect();
     if decision.after != before {
-        decision.after = save(tx, Some(&before), decision.after, when, &mut anomalies).await?;
+        decision.after = save(tx, &before, decision.after, when, &mut anomalies).await?;
     }
     anomalies::write(tx, &anomalies, when.0).await?;
     decision.anomalies = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();

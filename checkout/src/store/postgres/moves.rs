@@ -102,23 +102,21 @@ pub(super) async fn owner_of(tx: &Transaction<'_>, payment: PaymentId) -> Result
     Ok(row.map(|row| row.try_get::<_, Uuid>(0)).transpose()?.map(ClaimId::from))
 }
 
-/// Writes an order as `after`; one whose units another live order owns is written as disputed instead.
+/// Writes an order that is there and locked as `after`; one whose units another live order owns is written as disputed
+/// instead. Its row is written once, as what it becomes: each state that is written stands in the feed.
 pub(super) async fn save(
     tx: &Transaction<'_>,
-    before: Option<&OrderRecord>,
+    before: &OrderRecord,
     mut after: OrderRecord,
     (now, wants): When,
     anomalies: &mut Vec<(ClaimId, Anomaly)>,
 ) -> Result<OrderRecord> {
-    let mut owned = before.is_some_and(OrderRecord::owns_units);
-    if let Some(before) =
-        before.filter(|before| owned && (!after.owns_units() || before.units != after.units))
-    {
+    let mut owned = before.owns_units();
+    if owned && (!after.owns_units() || before.units != after.units) {
         give_up_units(tx, before).await?;
         owned = false;
     }
     let units: Vec<i64> = after.units.iter().map(|unit| i64::from(*unit)).collect();
-    write_order(tx, &after, now).await?;
     if after.owns_units() && !owned {
         let statement = tx
             .prepare_cached(
@@ -128,20 +126,17 @@ pub(super) async fn save(
         let (sale, item) = (after.sale.as_str(), after.item.as_str());
         let taken = tx.execute(&statement, &[&sale, &item, &units, &after.id.uuid()]).await?;
         if taken != units.len() as u64 {
-            let (disputed, anomaly) = order::dispute(&after);
-            anomalies.push((after.id, anomaly));
-            after = disputed;
-            write_order(tx, &after, now).await?;
             give_up_units(tx, &after).await?;
+            after = order::dispute_found(&after, anomalies);
         }
     }
-    let old = before.map_or(&[][..], |before| &before.payments);
+    write_order(tx, &after, now).await?;
     for (position, payment) in after.payments.iter().enumerate() {
-        if old.get(position) != Some(payment) {
+        if before.payments.get(position) != Some(payment) {
             write_payment(tx, &PaymentRow::of(after.id, position, payment)).await?;
         }
     }
-    let drafts = messages(before, &after, wants).into_iter().map(|draft| (after.id, draft));
+    let drafts = messages(Some(before), &after, wants).into_iter().map(|draft| (after.id, draft));
     outbox::write(tx, &drafts.collect::<Vec<_>>(), now).await?;
     Ok(after)
 }

@@ -14,7 +14,7 @@ use crate::{
             Attempt, ChannelFigures, DEAD_MESSAGES_MAX, DeadMessage, LEASES_MAX, Leased, OutboxStore,
             TRIMMED_MAX, sort,
         },
-        outbox_rows::{AttemptRow, MessageRow},
+        outbox_rows::{AttemptRow, MessageRow, put_aside},
     },
 };
 
@@ -121,13 +121,17 @@ fn lease(
     )?;
     let most = i64::try_from(most.min(LEASES_MAX)).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![channel.as_str(), now.micros(), most, until.micros()])?;
-    let mut leased = Vec::new();
+    let (mut leased, mut aside) = (Vec::new(), Vec::new());
     while let Some(row) = rows.next()? {
-        leased.push(Leased {
-            message: message_row(row)?.read().map_err(unreadable)?,
-            lease: row.get(6)?,
-            attempts: row.get(7)?,
-        });
+        let (found, lease) = (message_row(row)?, row.get(6)?);
+        let id = found.id().map_err(unreadable)?;
+        match found.read() {
+            Ok(message) => leased.push(Leased { message, lease, attempts: row.get(7)? }),
+            Err(error) => aside.push((id, lease, put_aside(id, &error))),
+        }
+    }
+    for (id, lease, attempt) in aside {
+        record(db, id, lease, &attempt, now)?;
     }
     sort(&mut leased);
     Ok(leased)
@@ -190,8 +194,12 @@ fn dead(db: &Connection) -> Result<Vec<DeadMessage>> {
     let mut rows = statement.query([i64::try_from(DEAD_MESSAGES_MAX).unwrap_or(i64::MAX)])?;
     let mut dead = Vec::new();
     while let Some(row) = rows.next()? {
+        let found = message_row(row)?;
         dead.push(DeadMessage {
-            message: message_row(row)?.read().map_err(unreadable)?,
+            id: found.id().map_err(unreadable)?,
+            channel: found.channel,
+            kind: found.kind,
+            created_at: Timestamp::from_micros(found.created_at),
             attempts: row.get(6)?,
             problem: row.get::<_, Option<String>>(7)?.unwrap_or_default(),
             died_at: Timestamp::from_micros(row.get(8)?),
