@@ -4,10 +4,13 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use lockgate_checkout::{
     order::OrderEvent,
     payment::{Money, Notice, Outcome, PaymentId, Terms},
+    reconciler::Reconciler,
 };
 use lockgate_shared::{
     gate::{CommitAnswer, ReleaseAnswer},
@@ -179,6 +182,21 @@ async fn a_sale_is_settled(shop: &Shop) {
     );
     decide(shop, gone, OrderEvent::Refunded { payment }).await;
     shop.clock.advance_ms(3 * 3_600_000);
+
+    // Nobody compared the books since the end.
+    let report = shop.get("/operator/v1/sales/demo/settlement", VIEWER_KEY).await.json();
+    assert_eq!(
+        (&report["status"], &report["compared"]),
+        (&json!("preliminary"), &json!(false)),
+        "{report:#}"
+    );
+    let page = shop.get("/operator/v1/sales/demo/settlement?format=html", VIEWER_KEY).await;
+    assert!(
+        page.text.contains("were not compared") && !page.text.contains("payments agree"),
+        "{}",
+        page.text
+    );
+    assert!(Reconciler::new(Arc::clone(&shop.app), "a").round().await.is_ours);
 
     let report = shop.get("/operator/v1/sales/demo/settlement", VIEWER_KEY).await.json();
     assert_eq!((&report["status"], &report["differences"]), (&json!("final"), &json!(0)), "{report:#}");
