@@ -7,9 +7,10 @@
 //! with pauses, and a round is followed by a pause of at least [`PAUSE_TIMES`] its length.
 //!
 //! - here: rounds, and what is told of them; `tenure`: the lease; `looking`: at which sales; `reading`: the two sides of a
-//!   sale; `repairs`: what is done.
+//!   sale; `repairs`: what is done; `parked`: payments that no order came for.
 
 mod looking;
+mod parked;
 mod reading;
 mod repairs;
 mod tenure;
@@ -29,14 +30,14 @@ use lockgate_shared::{
 };
 use tokio::sync::watch;
 
-use self::{looking::Looking, repairs::Asking, tenure::Tenure};
+use self::{looking::Looking, parked::Waiting, repairs::Asking, tenure::Tenure};
 use crate::{
     app::App,
     payment::PaymentId,
     reconcile::{ItemDifference, Kind, Reconciled, Standing, Watch},
     store::{
         ItemBooks,
-        office::Lease,
+        office::{Lease, Parked},
     },
 };
 
@@ -79,6 +80,8 @@ pub struct Round {
     pub standing: usize,
     /// Repairs that were begun.
     pub repaired: usize,
+    /// Payments that no order came for.
+    pub parked: u64,
 }
 
 /// Why a sale was not compared.
@@ -117,6 +120,7 @@ pub struct Reconciler {
     fence: Option<u64>,
     watched: BTreeMap<SaleId, Watched>,
     looking: Looking,
+    waiting: Waiting,
     /// Rounds begun; each begins with another sale, so that none has the gateway's time to itself.
     turn: usize,
 }
@@ -154,8 +158,8 @@ impl Reconciler {
     #[must_use]
     pub fn paced(app: Arc<App>, holder: &str, pace: Pace) -> Self {
         let tenure = Tenure::new(Arc::clone(&app), holder, pace.lease);
-        let (watched, looking) = (BTreeMap::new(), Looking::default());
-        Self { app, tenure, asking: pace.asking, fence: None, watched, looking, turn: 0 }
+        let (watched, looking, waiting) = (BTreeMap::new(), Looking::default(), Waiting::default());
+        Self { app, tenure, asking: pace.asking, fence: None, watched, looking, waiting, turn: 0 }
     }
 
     /// Looks at every sale once, if no other process does; stops at once when another takes over.
@@ -214,6 +218,7 @@ impl Reconciler {
         let first = self.turn.checked_rem(sales.len()).unwrap_or(0);
         sales.rotate_left(first);
         self.turn = self.turn.wrapping_add(1);
+        round.parked = self.waiting.look(&self.app).await;
         let mut asking = Asking::new(self.asking);
         for sale in sales {
             if let Err(trouble) = self.sale(lease, &sale, &mut asking, round).await {
@@ -230,6 +235,7 @@ impl Reconciler {
     /// Another process tells the differences now.
     fn forget(&mut self) {
         self.fence = None;
+        parked::show(&Parked::default(), self.app.now());
         for sale in std::mem::take(&mut self.watched).into_keys() {
             if let Some(sale) = self.app.catalog.sale(&sale) {
                 let nothing = Reconciled::of(self.app.now(), &items_of(&sale), &[], 0);

@@ -20,8 +20,8 @@ use crate::{exit::Failure, print};
 #[derive(Args)]
 pub struct SaleCommand {
     /// The address where the running Lockgate serves operators. Of a scaled-out one `books`, `stock`, `recover`,
-    /// `dead-letters`, `outbox`, `anomalies`, `refund`, `cancel-order`, `orders`, `export` and `settlement` ask the
-    /// checkout's, everything else a waiting room's.
+    /// `dead-letters`, `outbox`, `anomalies`, `parked`, `refund`, `cancel-order`, `orders`, `export` and `settlement`
+    /// ask the checkout's, everything else a waiting room's.
     #[arg(long, env = "LOCKGATE_OPERATOR_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: String,
     /// The operator key.
@@ -116,6 +116,12 @@ enum Action {
         /// Go on after the anomaly with this number.
         #[arg(long, value_name = "NUMBER")]
         after: Option<u64>,
+    },
+    /// Show the payments of all sales that the payment service told of and no order came for.
+    Parked {
+        /// Go on after the page that ended with this `next`.
+        #[arg(long, value_name = "NEXT")]
+        after: Option<String>,
     },
     /// Give the money of a paid order back. Its units stay sold; `stock` puts others on sale.
     Refund {
@@ -222,6 +228,10 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::Anomalies { sale, after } => {
             let query = after.map(|after| format!("?after={after}")).unwrap_or_default();
             send(call(Method::GET, &format!("/{sale}/anomalies{query}"))).await
+        }
+        Action::Parked { after } => {
+            let query = after.as_ref().map(|after| format!("?after={after}")).unwrap_or_default();
+            send(client.get(format!("{base}/payments/parked{query}")).bearer_auth(&command.key)).await
         }
         Action::Refund { order, reason } => {
             send(ask(&format!("/orders/{order}/refund")).json(&json!({ "reason": reason }))).await
