@@ -90,6 +90,10 @@ pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decisi
             reclaimed(&mut after, answer, &mut anomalies);
             Verdict::Done
         }
+        OrderEvent::GivenBack => {
+            given_back(&mut after);
+            Verdict::Done
+        }
         OrderEvent::Refund => refund_all(&mut after),
         OrderEvent::Refunded { payment } => {
             refund::refunded(&mut after, *payment);
@@ -309,6 +313,12 @@ fn released(order: &mut OrderRecord, answer: ReleaseAnswer, anomalies: &mut Vec<
                     .into(),
             });
         }
+    }
+}
+
+fn given_back(order: &mut OrderRecord) {
+    if order.gate == GateSide::Disputed && !order.owns_units() {
+        order.gate = GateSide::Released;
     }
 }
 
