@@ -35,7 +35,7 @@ impl Looking {
                 Ok(true) => sales.push(Arc::clone(sale)),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::debug!(sale = %id, %error, "it is looked later whether the books agree")
+                    tracing::debug!(sale = %id, %error, "it is looked later whether the books agree");
                 }
             }
             next.insert(id.clone(), now.plus_seconds(LONG_AFTER_EVERY_SECONDS));
