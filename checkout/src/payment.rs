@@ -128,6 +128,9 @@ impl PaymentRecord {
     }
 }
 
+/// The kind of anomaly that says that a refund failed later.
+pub const REFUND_FAILED: &str = "refund_failed";
+
 /// What the gateway says became of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -139,6 +142,14 @@ pub enum Outcome {
     Unpayable,
     /// A refund of it that had been taken on did not go through: the gateway has that money again.
     RefundFailed,
+}
+
+impl Outcome {
+    /// Whether money is there that belongs to somebody else while no order knows of it.
+    #[must_use]
+    pub fn is_money(&self) -> bool {
+        matches!(self, Self::Paid(_) | Self::RefundFailed)
+    }
 }
 
 /// The gateway's word on an attempt, proven to be the gateway's.
@@ -245,7 +256,7 @@ fn refund_failed(attempt: &PaymentRecord) -> Applied {
                   did not, give it back another way";
     let anomaly = (attempt.state >= PaymentState::RefundDue).then(|| Anomaly {
         payment: Some(attempt.id),
-        kind: "refund_failed",
+        kind: REFUND_FAILED,
         detail: detail.into(),
     });
     Applied { effect: Effect::Nothing, anomaly }

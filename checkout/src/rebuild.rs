@@ -15,6 +15,7 @@ use lockgate_shared::{
 use crate::{
     claim::{Memo, Wish},
     order::{GateSide, OrderRecord, OrderState},
+    payment::PaymentState,
 };
 
 /// A sale's holds, put together again.
@@ -26,6 +27,8 @@ pub struct Rebuilt {
     pub displaced: Vec<ClaimId>,
     /// Paid orders whose units somebody else has: their money must go back.
     pub unhoused: Vec<ClaimId>,
+    /// Orders that ended unpaid and whose units the gate had sold all the same: nobody has them any more.
+    pub given_back: Vec<ClaimId>,
 }
 
 /// Who keeps a unit that two claims name: the lower.
@@ -60,7 +63,14 @@ pub fn rebuild(
         (rank_a, a.claimed_at, a.claim).cmp(&(rank_b, b.claimed_at, b.claim))
     });
     let (mut rebuilt, mut owned) = (Rebuilt::default(), BTreeSet::new());
+    let mut wrongly_sold = Vec::new();
     for (rank, mut hold) in ranked {
+        let (order, known) = (orders.get(&hold.claim), survived.get(&hold.claim));
+        let was_sold = known.is_some_and(|hold| hold.state == HoldState::Committed);
+        if was_sold && order.is_some_and(is_unpaid_in_dispute) {
+            wrongly_sold
+                .push((hold.claim, hold.units.iter().map(|unit| (hold.item.clone(), *unit)).collect()));
+        }
         if hold.state != HoldState::Released && !take(&mut owned, &hold) {
             hold.state = HoldState::Released;
             match rank {
@@ -72,7 +82,16 @@ pub fn rebuild(
         rebuilt.holds.push(hold);
     }
     rebuilt.holds.sort_by_key(|hold| hold.claim);
+    // Where another order has such a unit, the dispute goes on: the gate is never told to free it for this one.
+    let free = wrongly_sold.into_iter().filter(|(_, units): &(_, BTreeSet<_>)| units.is_disjoint(&owned));
+    rebuilt.given_back = free.map(|(claim, _)| claim).collect();
     rebuilt
+}
+
+/// Whether the gate sold the units of an order that ended, and no money stands behind it.
+fn is_unpaid_in_dispute(order: &OrderRecord) -> bool {
+    let keeps_money = order.payments.iter().any(|attempt| attempt.state == PaymentState::Succeeded);
+    order.gate == GateSide::Disputed && !order.owns_units() && !keeps_money
 }
 
 /// Takes all units of a hold, or none.
@@ -110,8 +129,9 @@ fn by_order(order: &OrderRecord, survived: Option<&Hold>, kid: &str) -> (Rank, H
             Some(HoldState::Held | HoldState::Expiring) => (Rank::Held, live),
             _ => (Rank::ToBeReleased, HoldState::Released),
         },
-        // The gate has sold what nobody paid for: it stays sold. Where it was never told, the units are another's.
-        (_, GateSide::Disputed) if known == Some(HoldState::Committed) => {
+        // The gate has sold what is paid for. What nobody paid for comes back; where the gate was never told, the units
+        // are another's.
+        (_, GateSide::Disputed) if known == Some(HoldState::Committed) && !is_unpaid_in_dispute(order) => {
             (Rank::ToBeReleased, HoldState::Committed)
         }
         // Also where the gate is still to be told: left live, the hold would stay for good if what the gate had

@@ -84,6 +84,8 @@ pub struct Figures {
     pub displaced: usize,
     /// Paid orders whose money goes back because somebody else has their units.
     pub unhoused: usize,
+    /// Orders that ended unpaid and whose units, sold by the gate all the same, are free again.
+    pub given_back: usize,
     /// Units held or sold beyond the stock, which was raised by them.
     pub beyond_stock: u64,
 }
@@ -278,6 +280,7 @@ async fn reopen(
         ConcludeAnswer::Incomplete => return Ok(None),
         ConcludeAnswer::Stale => return Ok(Some(elsewhere(sale, freeze.generation + 1, started))),
     };
+    settle_given_back(app, &rebuilt, &orders).await;
     app.stock.returned(sale);
     app.work.notify_one();
     let figures = Figures {
@@ -288,6 +291,7 @@ async fn reopen(
         holds_made: rebuilt.holds.len() - survived.len(),
         displaced: rebuilt.displaced.len(),
         unhoused: rebuilt.unhoused.len(),
+        given_back: rebuilt.given_back.len(),
         beyond_stock: ledger.beyond,
     };
     Ok(Some(Recovery { here: true, figures: Some(figures), ..elsewhere(sale, generation, started) }))
@@ -378,6 +382,18 @@ async fn end_losers(
         }
     }
     Ok(())
+}
+
+/// Ends the dispute of orders whose units are free again. One whose record is not written stays in dispute, where stock and
+/// books agree all the same.
+async fn settle_given_back(app: &App, rebuilt: &Rebuilt, orders: &BTreeMap<ClaimId, OrderRecord>) {
+    for claim in &rebuilt.given_back {
+        tracing::warn!(order = %claim, "the gate had sold the units of this order, which ended unpaid; they are free again");
+        let Some(order) = orders.get(claim) else { continue };
+        if let Err(problem) = app.decide(order, &OrderEvent::GivenBack).await {
+            tracing::warn!(order = %claim, code = problem.code, "the order stays in dispute");
+        }
+    }
 }
 
 /// A rebuilt stock on its way to the gate.

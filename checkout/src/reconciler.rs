@@ -1,14 +1,19 @@
 //! The loop that compares gate, orders and payments of every sale that runs or ended lately, and repairs what can be
 //! repaired safely ([`crate::reconcile`]).
 //!
-//! One process does it at a time, by a lease in the orders' store; whatever it writes is refused once another has the lease.
+//! One process does it at a time, by a lease in the orders' store that it keeps while it lives; whatever it writes is
+//! refused once another has the lease.
 //! It costs little: while counts stay as they were nothing more is read than those, holds and orders are read by pages
 //! with pauses, and a round is followed by a pause of at least [`PAUSE_TIMES`] its length.
 //!
-//! - here: rounds, and what is told of them; `reading`: the two sides of a sale; `repairs`: what is done.
+//! - here: rounds, and what is told of them; `tenure`: the lease; `looking`: at which sales; `reading`: the two sides of a
+//!   sale; `repairs`: what is done; `parked`: payments that no order came for.
 
+mod looking;
+mod parked;
 mod reading;
 mod repairs;
+mod tenure;
 
 use std::{
     collections::BTreeMap,
@@ -25,17 +30,17 @@ use lockgate_shared::{
 };
 use tokio::sync::watch;
 
+use self::{looking::Looking, parked::Waiting, repairs::Asking, tenure::Tenure};
 use crate::{
     app::App,
     payment::PaymentId,
     reconcile::{ItemDifference, Kind, Reconciled, Standing, Watch},
-    store::{ItemBooks, office::Lease},
+    store::{
+        ItemBooks,
+        office::{Lease, Parked},
+    },
 };
 
-/// What is leased.
-const LEASE: &str = "reconciler";
-/// How long the lease lasts after a round began: longer than a pause, short enough that another takes over soon.
-const LEASE_MS: u64 = 60_000;
 /// Pause between rounds.
 const EVERY: Duration = Duration::from_secs(10);
 /// A pause is at least this many times as long as the round before it.
@@ -46,8 +51,21 @@ const PAUSE_MAX: Duration = Duration::from_secs(45);
 const WHOLE_EVERY_SECONDS: u64 = 300;
 /// The same while attempts are open or money is to go back.
 const WHOLE_EVERY_SECONDS_OPEN: u64 = 60;
-/// How long after its end a sale is still looked at.
-const AFTER_END_SECONDS: u64 = 86_400;
+
+/// How long the reconciler's steps may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How long the lease lasts after its holder died. A living one keeps it through rounds and pauses.
+    pub lease: Duration,
+    /// Longest the gateway is waited for in one round, whatever the number of sales.
+    pub asking: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(60), asking: Duration::from_secs(5) }
+    }
+}
 
 /// What a round came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +80,8 @@ pub struct Round {
     pub standing: usize,
     /// Repairs that were begun.
     pub repaired: usize,
+    /// Payments that no order came for.
+    pub parked: u64,
 }
 
 /// Why a sale was not compared.
@@ -88,16 +108,21 @@ struct Watched {
     whole_at: Timestamp,
     /// Repairs by kind and claim, and when, so that one which does not help is not done again and again.
     repaired: BTreeMap<(Kind, Option<ClaimId>), Timestamp>,
-    /// Attempts the gateway was asked about, and when.
+    /// Attempts in doubt that the gateway was asked about, and when.
     asked: BTreeMap<PaymentId, Timestamp>,
 }
 
 /// Compares and repairs, round by round.
 pub struct Reconciler {
     app: Arc<App>,
-    holder: String,
+    tenure: Tenure,
+    asking: Duration,
     fence: Option<u64>,
     watched: BTreeMap<SaleId, Watched>,
+    looking: Looking,
+    waiting: Waiting,
+    /// Rounds begun; each begins with another sale, so that none has the gateway's time to itself.
+    turn: usize,
 }
 
 /// Reconciles until `stop`.
@@ -109,7 +134,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => break,
-            () = tokio::time::sleep(pause) => {}
+            () = reconciler.rest(pause) => {}
         }
         let started = Instant::now();
         tokio::select! {
@@ -126,12 +151,20 @@ impl Reconciler {
     /// Under a name that no other process has.
     #[must_use]
     pub fn new(app: Arc<App>, holder: &str) -> Self {
-        Self { app, holder: holder.to_owned(), fence: None, watched: BTreeMap::new() }
+        Self::paced(app, holder, Pace::default())
     }
 
-    /// Looks at every sale once, if no other process does.
+    /// The same at another pace.
+    #[must_use]
+    pub fn paced(app: Arc<App>, holder: &str, pace: Pace) -> Self {
+        let tenure = Tenure::new(Arc::clone(&app), holder, pace.lease);
+        let (watched, looking, waiting) = (BTreeMap::new(), Looking::default(), Waiting::default());
+        Self { app, tenure, asking: pace.asking, fence: None, watched, looking, waiting, turn: 0 }
+    }
+
+    /// Looks at every sale once, if no other process does; stops at once when another takes over.
     pub async fn round(&mut self) -> Round {
-        let lease = match self.app.store.lease(LEASE, &self.holder, LEASE_MS, self.app.now()).await {
+        let lease = match self.tenure.take().await {
             Ok(Some(lease)) => lease,
             Ok(None) => {
                 self.forget();
@@ -146,44 +179,78 @@ impl Reconciler {
             self.watched.clear();
         }
         let mut round = Round { is_ours: true, ..Round::default() };
-        let now = self.app.now();
-        for sale in self.app.catalog.sales().iter().filter(|sale| is_looked_at(sale, now)) {
-            if let Err(trouble) = self.sale(lease, sale, &mut round).await {
-                tracing::debug!(sale = %sale.definition.id, %trouble, "the books of a sale are compared later");
-                metrics::counter!("lockgate_reconciler_rounds_total", "outcome" => "failed").increment(1);
-                if matches!(trouble, Trouble::LeaseLost) {
-                    self.forget();
-                    return round;
-                }
-            }
+        let tenure = self.tenure.clone();
+        let is_lost = tokio::select! {
+            biased;
+            () = tenure.lost(lease.fence) => true,
+            is_lost = self.sales(lease, &mut round) => is_lost,
+        };
+        if is_lost {
+            self.forget();
         }
         round
+    }
+
+    /// Pauses, and keeps the lease meanwhile.
+    pub async fn rest(&mut self, pause: Duration) {
+        let until = tokio::time::Instant::now() + pause;
+        if let Some(fence) = self.fence {
+            tokio::select! {
+                () = self.tenure.lost(fence) => self.forget(),
+                () = tokio::time::sleep_until(until) => return,
+            }
+        }
+        tokio::time::sleep_until(until).await;
     }
 
     /// Gives the lease back, so that another process goes on at once.
     pub async fn give_up(&mut self) {
         let limit = Duration::from_secs(1);
-        if self.fence.is_some() {
-            let back = self.app.store.lease(LEASE, &self.holder, 0, self.app.now());
-            if tokio::time::timeout(limit, back).await.is_err() {
-                tracing::debug!("the reconciler's lease runs out by itself");
-            }
+        if self.fence.is_some() && tokio::time::timeout(limit, self.tenure.give_back()).await.is_err() {
+            tracing::debug!("the reconciler's lease runs out by itself");
         }
         self.forget();
+    }
+
+    /// Looks at every sale; answers whether the lease was found lost.
+    async fn sales(&mut self, lease: Lease, round: &mut Round) -> bool {
+        let mut sales = self.looking.sales(&self.app).await;
+        let first = self.turn.checked_rem(sales.len()).unwrap_or(0);
+        sales.rotate_left(first);
+        self.turn = self.turn.wrapping_add(1);
+        round.parked = self.waiting.look(&self.app).await;
+        let mut asking = Asking::new(self.asking);
+        for sale in sales {
+            if let Err(trouble) = self.sale(lease, &sale, &mut asking, round).await {
+                tracing::debug!(sale = %sale.definition.id, %trouble, "the books of a sale are compared later");
+                metrics::counter!("lockgate_reconciler_rounds_total", "outcome" => "failed").increment(1);
+                if matches!(trouble, Trouble::LeaseLost) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Another process tells the differences now.
     fn forget(&mut self) {
         self.fence = None;
+        parked::show(&Parked::default(), self.app.now());
         for sale in std::mem::take(&mut self.watched).into_keys() {
             if let Some(sale) = self.app.catalog.sale(&sale) {
-                let nothing = Reconciled::of(self.app.now(), &items_of(&sale), &[]);
+                let nothing = Reconciled::of(self.app.now(), &items_of(&sale), &[], 0);
                 show(&sale.definition.id, &nothing.items);
             }
         }
     }
 
-    async fn sale(&mut self, lease: Lease, sale: &StoredSale, round: &mut Round) -> Result<(), Trouble> {
+    async fn sale(
+        &mut self,
+        lease: Lease,
+        sale: &StoredSale,
+        asking: &mut Asking,
+        round: &mut Round,
+    ) -> Result<(), Trouble> {
         let (app, id, now) = (&self.app, &sale.definition.id, self.app.now());
         let stock = app.gate.direct().stock(id).await?;
         let counts = (stock.items, app.store.books(id).await?);
@@ -195,29 +262,26 @@ impl Reconciler {
         }
         let read = reading::read(app, id, &counts.0).await?;
         let standing = watched.watch.round(read.findings, now);
-        let done = repairs::repair(app, lease, id, watched, &standing).await?;
+        let done = repairs::repair(app, lease, id, watched, &standing, asking).await?;
         let differences: Vec<Standing> =
             standing.into_iter().filter(|one| one.finding.kind.is_difference()).collect();
-        let reconciled = Reconciled::of(now, &items_of(sale), &differences);
+        let unconfirmed = watched.watch.differences().saturating_sub(differences.len());
+        let reconciled = Reconciled::of(now, &items_of(sale), &differences, unconfirmed);
         show(id, &reconciled.items);
         if !app.store.keep(lease, id, &serde_json::to_string(&reconciled)?, now).await? {
             return Err(Trouble::LeaseLost);
         }
         let every = if read.is_open { WHOLE_EVERY_SECONDS_OPEN } else { WHOLE_EVERY_SECONDS };
-        (watched.counts, watched.whole_at) = (Some(counts), now.plus_seconds(every));
+        let (ends_at, next_at) = (sale.definition.closes_at, now.plus_seconds(every));
+        // The settlement waits for a comparison that was made after the end.
+        let whole_at = if now < ends_at { next_at.min(ends_at) } else { next_at };
+        (watched.counts, watched.whole_at) = (Some(counts), whole_at);
         round.compared += 1;
         round.standing += differences.len();
         round.repaired += done;
         metrics::counter!("lockgate_reconciler_rounds_total", "outcome" => "compared").increment(1);
         Ok(())
     }
-}
-
-/// Whether a sale runs, or ended lately.
-fn is_looked_at(sale: &StoredSale, now: Timestamp) -> bool {
-    let definition = &sale.definition;
-    let until = definition.closes_at.plus_seconds(definition.hold_seconds + AFTER_END_SECONDS);
-    definition.opens_at <= now && now <= until
 }
 
 /// The differences by item as metrics; items without any say 0.
@@ -245,5 +309,15 @@ impl App {
         let kept = self.store.kept(sale).await?;
         // A newer release may have written it otherwise; it is there again with the next round.
         Ok(kept.and_then(|kept| serde_json::from_str(&kept.text).ok()))
+    }
+
+    /// When an order of a sale was paid, or its money was to go back or went back, last.
+    ///
+    /// # Errors
+    /// The store broke.
+    pub async fn changed_at(&self, sale: &SaleId) -> Result<Option<Timestamp>, StoreError> {
+        let last = self.store.changes(sale, 0, 1).await?.last;
+        let Some(before) = last.checked_sub(1) else { return Ok(None) };
+        Ok(self.store.changes(sale, before, 1).await?.changes.last().map(|change| change.at))
     }
 }

@@ -23,7 +23,7 @@ use lockgate_checkout::{
     store::{
         AnomalyRecord, Attempt, ChannelFigures, DeadLetter, DeadLetters, DeadMessage, ItemBooks, Leased,
         Notified, OutboxStore, Placed,
-        office::{Changes, Kept, Lease, Search},
+        office::{Changes, Kept, Lease, Parked, ParkedPlace, Search},
     },
 };
 use lockgate_shared::{
@@ -258,6 +258,10 @@ impl Office for Switched {
     async fn kept(&self, sale: &SaleId) -> Result<Option<Kept>, StoreError> {
         self.check("office")?;
         self.store.kept(sale).await
+    }
+    async fn parked(&self, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked, StoreError> {
+        self.check("office")?;
+        self.store.parked(before, after).await
     }
 }
 

@@ -4,10 +4,13 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use lockgate_checkout::{
     order::OrderEvent,
     payment::{Money, Notice, Outcome, PaymentId, Terms},
+    reconciler::Reconciler,
 };
 use lockgate_shared::{
     gate::{CommitAnswer, ReleaseAnswer},
@@ -143,6 +146,23 @@ async fn orders_are_fed_found_and_taken_away(shop: &Shop) {
     get("/export?format=xlsx", VIEWER_KEY).await.is(400, "malformed");
 }
 
+/// Until somebody compared the books since the end, the settlement says that nobody did.
+async fn is_compared_after_the_end(shop: &Shop) {
+    let report = shop.get("/operator/v1/sales/demo/settlement", VIEWER_KEY).await.json();
+    assert_eq!(
+        (&report["status"], &report["compared"]),
+        (&json!("preliminary"), &json!(false)),
+        "{report:#}"
+    );
+    let page = shop.get("/operator/v1/sales/demo/settlement?format=html", VIEWER_KEY).await;
+    assert!(
+        page.text.contains("were not compared") && !page.text.contains("payments agree"),
+        "{}",
+        page.text
+    );
+    assert!(Reconciler::new(Arc::clone(&shop.app), "a").round().await.is_ours);
+}
+
 async fn a_sale_is_settled(shop: &Shop) {
     let phone = bought(shop, 1, "phone", None).await;
     let case = bought(shop, 2, "case", None).await;
@@ -180,6 +200,7 @@ async fn a_sale_is_settled(shop: &Shop) {
     );
     decide(shop, gone, OrderEvent::Refunded { payment }).await;
     shop.clock.advance_ms(3 * 3_600_000);
+    is_compared_after_the_end(shop).await;
 
     let report = shop.get("/operator/v1/sales/demo/settlement", VIEWER_KEY).await.json();
     assert_eq!((&report["status"], &report["differences"]), (&json!("final"), &json!(0)), "{report:#}");

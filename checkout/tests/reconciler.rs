@@ -265,6 +265,64 @@ async fn a_hold_that_the_gate_lost_has_the_stock_rebuilt(scene: &Scene) {
     assert_eq!(scene.hold(other).await, Some(HoldState::Held));
 }
 
+async fn a_difference_is_looked_at_until_it_is_cleared_up(scene: &Scene) {
+    let shop = &scene.shop;
+    let mut reconciler = Reconciler::new(Arc::clone(&shop.app), "a");
+    let order = scene.claim(1).await;
+    scene.take_in().await;
+    scene.decide(order, &paid(order)).await;
+    shop.gate.commit(&shop.sale, order).await.unwrap();
+    scene.decide(order, &[OrderEvent::Commit(CommitAnswer::Committed)]).await;
+    scene.orders("UPDATE payments SET paid_amount = 49000 WHERE order_id = {order}", order).await;
+    shop.clock.advance_ms(3 * 3_600_000);
+    rounds(&mut reconciler, 3).await;
+    assert_eq!(scene.standing().await, ["paid_without_money"]);
+    // Long after the end: at that sale, and not in every round.
+    shop.clock.advance_ms(48 * 3_600_000);
+    let looked = rounds(&mut reconciler, 1).await;
+    assert_eq!((looked.compared, looked.standing), (1, 1), "{looked:?}");
+    assert_eq!(rounds(&mut reconciler, 1).await, Round { is_ours: true, ..Round::default() });
+    scene.orders("UPDATE payments SET paid_amount = 49900 WHERE order_id = {order}", order).await;
+    shop.clock.advance_ms(301_000);
+    rounds(&mut reconciler, 1).await;
+    assert_eq!(scene.standing().await, [""; 0]);
+    let report = shop.get("/operator/v1/sales/demo/settlement", support::VIEWER_KEY).await.json();
+    assert_eq!((&report["status"], &report["differences"]), (&json!("final"), &json!(0)), "{report:#}");
+    shop.clock.advance_ms(301_000);
+    assert_eq!(rounds(&mut reconciler, 1).await.compared, 0, "nothing is open any more");
+    // Another one that begins anew says nothing it does not know.
+    scene.decide(order, &[OrderEvent::Refund { why: "a test".into() }]).await;
+    shop.clock.advance_ms(301_000);
+    let mut second = Reconciler::new(Arc::clone(&shop.app), "a");
+    assert_eq!(rounds(&mut second, 1).await.compared, 1, "orders changed");
+    let found = shop.books().await["reconciled"].clone();
+    assert_eq!((&found["differences"], &found["unconfirmed"]), (&json!(0), &json!(1)), "{found}");
+}
+
+async fn what_was_sold_and_never_paid_is_cleared_by_a_rebuild(scene: &Scene) {
+    let shop = &scene.shop;
+    let mut reconciler = Reconciler::new(Arc::clone(&shop.app), "a");
+    let order = scene.claim(1).await;
+    scene.take_in().await;
+    shop.gate.commit(&shop.sale, order).await.unwrap();
+    scene.decide(order, &[OrderEvent::Expire]).await;
+    scene.settle().await;
+    assert_eq!(scene.repairs().await.keys().collect::<Vec<_>>(), ["ended_but_committed"]);
+    shop.clock.advance_ms(3 * 3_600_000);
+    rounds(&mut reconciler, 3).await;
+    assert_eq!(scene.standing().await, ["sold_unpaid"]);
+    assert_eq!(shop.books().await["balanced"], false);
+    let recovery = rebuilder::recover(&shop.app, &shop.sale, None, "a test").await.unwrap();
+    assert_eq!(recovery.figures.map(|figures| figures.given_back), Some(1));
+    assert_eq!(scene.hold(order).await, Some(HoldState::Released));
+    shop.clock.advance_ms(1_000);
+    rounds(&mut reconciler, 1).await;
+    let phone = shop.phone_books().await;
+    assert_eq!((&phone["sold"], &phone["held"], &phone["available"]), (&json!(0), &json!(0), &json!(20)));
+    let report = shop.get("/operator/v1/sales/demo/settlement", support::VIEWER_KEY).await.json();
+    assert_eq!((&report["status"], &report["differences"]), (&json!("final"), &json!(0)), "{report:#}");
+}
+
 async fn one_reconciles_at_a_time_and_a_killed_one_is_replaced(scene: &Scene) {
     let shop = &scene.shop;
     let mut first = Reconciler::new(Arc::clone(&shop.app), "a");
@@ -308,6 +366,26 @@ async fn h10_a_hold_that_the_gate_lost_has_the_stock_rebuilt_on_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn h10_a_hold_that_the_gate_lost_has_the_stock_rebuilt_scaled_out() {
     a_hold_that_the_gate_lost_has_the_stock_rebuilt(&scaled_out().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m6_a_difference_is_looked_at_until_it_is_cleared_up_on_sqlite() {
+    a_difference_is_looked_at_until_it_is_cleared_up(&on_sqlite().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m6_a_difference_is_looked_at_until_it_is_cleared_up_scaled_out() {
+    a_difference_is_looked_at_until_it_is_cleared_up(&scaled_out().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_what_was_sold_and_never_paid_is_cleared_by_a_rebuild_on_sqlite() {
+    what_was_sold_and_never_paid_is_cleared_by_a_rebuild(&on_sqlite().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_what_was_sold_and_never_paid_is_cleared_by_a_rebuild_scaled_out() {
+    what_was_sold_and_never_paid_is_cleared_by_a_rebuild(&scaled_out().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

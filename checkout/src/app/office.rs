@@ -15,7 +15,7 @@ use crate::{
     order::OrderRecord,
     store::{
         ORDERS_PAGE_MAX,
-        office::{OrderChange, Search},
+        office::{OrderChange, Parked, ParkedPlace, Search},
     },
 };
 
@@ -70,6 +70,14 @@ impl App {
         limit: usize,
     ) -> Result<Vec<OrderRecord>, Problem> {
         Ok(self.store.find(sale, search, after, limit).await?)
+    }
+
+    /// A page of the payments that gateways told of and no order came for yet, after `after`.
+    ///
+    /// # Errors
+    /// 503.
+    pub async fn parked(&self, after: Option<&ParkedPlace>) -> Result<Parked, Problem> {
+        Ok(self.store.parked(self.now(), after).await?)
     }
 
     /// Every order of a sale, page by page: no more than one page is in memory, however long the reader takes.

@@ -15,17 +15,6 @@ impl App {
     /// 404 `no_such_sale`; 503 when gate or orders cannot be asked.
     pub async fn settlement(&self, id: &SaleId) -> Result<Settlement, Problem> {
         let sale = self.catalog.sale(id).ok_or_else(Problem::no_such_sale)?;
-        let (mut tally, mut after) = (Tally::default(), None);
-        loop {
-            let page = self.store.orders(id, after).await?;
-            for order in &page {
-                tally.add(order, self.gateway.name());
-            }
-            after = page.last().map(|order| order.id);
-            if page.len() < ORDERS_PAGE_MAX {
-                break;
-            }
-        }
         let (mut anomalies, mut number) = (Anomalies::default(), 0);
         loop {
             let page = self.store.anomalies(id, Some(number)).await?;
@@ -33,6 +22,17 @@ impl App {
             number = page.last().map_or(number, |anomaly| anomaly.number);
             anomalies.add(page);
             if is_last {
+                break;
+            }
+        }
+        let (mut tally, mut after) = (Tally::knowing(anomalies.refunds_failed.clone()), None);
+        loop {
+            let page = self.store.orders(id, after).await?;
+            for order in &page {
+                tally.add(order, self.gateway.name());
+            }
+            after = page.last().map(|order| order.id);
+            if page.len() < ORDERS_PAGE_MAX {
                 break;
             }
         }
@@ -49,6 +49,7 @@ impl App {
                 books: &books,
                 anomalies,
                 reconciled: self.reconciled(id).await?,
+                changed_at: self.changed_at(id).await?,
                 dead_letters: self.store.dead_letters(id).await?.total,
             },
         ))

@@ -10,6 +10,7 @@ mod operator;
 mod orders;
 mod outbox;
 pub(crate) mod page;
+mod parked;
 mod settlement;
 mod webhook;
 
@@ -50,6 +51,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/orders/export", get(office::export))
         .route("/operator/v1/sales/{sale}/dead-letters", get(letters::list))
         .route("/operator/v1/sales/{sale}/dead-letters/retry", post(letters::retry))
+        .route("/operator/v1/payments/parked", get(parked::list))
         .route("/operator/v1/outbox", get(outbox::show))
         .route("/operator/v1/outbox/retry", post(outbox::retry))
         .with_state(app)

@@ -101,6 +101,10 @@ pub fn decide(order: &OrderRecord, event: &OrderEvent, now: Timestamp) -> Decisi
             note_act(order, &after, "refunded_by_operator", why, &mut anomalies);
             verdict
         }
+        OrderEvent::GivenBack => {
+            given_back(&mut after);
+            Verdict::Done
+        }
         OrderEvent::Refunded { payment } => {
             refund::refunded(&mut after, *payment);
             Verdict::Done
@@ -341,6 +345,12 @@ fn released(order: &mut OrderRecord, answer: ReleaseAnswer, anomalies: &mut Vec<
                     .into(),
             });
         }
+    }
+}
+
+fn given_back(order: &mut OrderRecord) {
+    if order.gate == GateSide::Disputed && !order.owns_units() {
+        order.gate = GateSide::Released;
     }
 }
 

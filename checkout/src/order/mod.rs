@@ -235,6 +235,8 @@ pub enum OrderEvent {
     Release(ReleaseAnswer),
     /// The gate answered a reclaim.
     Reclaim(ReclaimAnswer),
+    /// A rebuilt stock has given back what the gate had sold to this order, which ended unpaid.
+    GivenBack,
     /// An operator has all that was paid given back.
     Refund {
         /// Who, and why.

@@ -55,6 +55,9 @@ pub struct Reconciled {
     pub checked_at: Timestamp,
     /// How many differences stand.
     pub differences: u64,
+    /// How many more were found that may only have been under way.
+    #[serde(default)]
+    pub unconfirmed: u64,
     /// Item by item.
     pub items: Vec<ItemDifference>,
     /// The first of them.
@@ -62,9 +65,9 @@ pub struct Reconciled {
 }
 
 impl Reconciled {
-    /// What `differences` come to for a sale with these items.
+    /// What `differences` come to for a sale with these items; `unconfirmed` more do not stand yet.
     #[must_use]
-    pub fn of(now: Timestamp, items: &[ItemId], differences: &[Standing]) -> Self {
+    pub fn of(now: Timestamp, items: &[ItemId], differences: &[Standing], unconfirmed: usize) -> Self {
         let line = |item: &ItemId| {
             let own = differences.iter().map(|one| &one.finding).filter(|finding| finding.item == *item);
             let mut line = ItemDifference { item: item.clone(), units: 0, money: 0, count: 0 };
@@ -78,9 +81,22 @@ impl Reconciled {
         Self {
             checked_at: now,
             differences: differences.len() as u64,
+            unconfirmed: unconfirmed as u64,
             items: items.iter().map(line).collect(),
             listed: differences.iter().take(LISTED_MAX).map(Listed::from).collect(),
         }
+    }
+
+    /// Whether it was made after the sale ended, where that moment is known, and after its orders changed last.
+    #[must_use]
+    pub fn is_after(&self, ended_at: Option<Timestamp>, changed_at: Option<Timestamp>) -> bool {
+        [ended_at, changed_at].into_iter().flatten().all(|moment| self.checked_at >= moment)
+    }
+
+    /// Whether it found nothing, neither what stands nor what may be under way.
+    #[must_use]
+    pub fn is_clear(&self) -> bool {
+        self.differences == 0 && self.unconfirmed == 0
     }
 }
 

@@ -63,6 +63,12 @@ impl Watch {
         standing.map(|seen| Standing { finding: seen.finding.clone(), since: seen.since }).collect()
     }
 
+    /// How many differences the last round found, whether they stand or not.
+    #[must_use]
+    pub fn differences(&self) -> usize {
+        self.seen.values().filter(|seen| seen.finding.kind.is_difference()).count()
+    }
+
     /// Whether the last round found nothing at all.
     #[must_use]
     pub fn is_quiet(&self) -> bool {

@@ -1,6 +1,9 @@
 //! What is done about differences that stand: asked once more, written down, then done. Every step may be repeated.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use lockgate_shared::{
     clock::Timestamp,
@@ -21,12 +24,30 @@ use crate::{
 
 /// Repairs begun in one round of a sale.
 const REPAIRS_MAX: usize = 64;
-/// Attempts the gateway is asked about in one round of a sale.
+/// Attempts the gateway is asked about in one round.
 const ASKS_MAX: usize = 32;
-/// Longest the gateway is waited for in one round of a sale.
-const ASKING_MAX: Duration = Duration::from_secs(5);
 /// Seconds until a repair that did not help is tried again, and until the gateway is asked again.
 const AGAIN_SECONDS: u64 = 120;
+
+/// What is left of a round's questions to the gateway, and of the time it may take over them: one for all sales, so that a
+/// gateway that hangs makes a round no longer the more sales there are.
+pub(super) struct Asking {
+    left: usize,
+    until: Instant,
+}
+
+impl Asking {
+    pub(super) fn new(longest: Duration) -> Self {
+        Self { left: ASKS_MAX, until: Instant::now() + longest }
+    }
+
+    /// How long the next question may take, if there may be one.
+    fn next(&mut self) -> Option<Duration> {
+        let time = self.until.saturating_duration_since(Instant::now());
+        self.left = self.left.checked_sub(1).filter(|_| !time.is_zero())?;
+        Some(time)
+    }
+}
 
 /// Repairs what can be repaired safely and answers how many repairs were begun.
 pub(super) async fn repair(
@@ -35,11 +56,13 @@ pub(super) async fn repair(
     sale: &SaleId,
     watched: &mut Watched,
     standing: &[Standing],
+    asking: &mut Asking,
 ) -> Result<usize, Trouble> {
     let now = app.now();
     let is_fresh = |at: &Timestamp| now < at.plus_seconds(AGAIN_SECONDS);
     watched.repaired.retain(|_, at| is_fresh(at));
-    watched.asked.retain(|_, at| is_fresh(at));
+    let in_doubt: BTreeSet<PaymentId> = standing.iter().filter_map(|one| one.finding.payment).collect();
+    watched.asked.retain(|payment, _| in_doubt.contains(payment));
     let hand = Hand { app, lease, sale, now };
     let mut done = 0;
     let mut due: Vec<&Standing> = standing.iter().filter(|one| !one.finding.kind.asks_gateway()).collect();
@@ -59,9 +82,7 @@ pub(super) async fn repair(
             done += 1;
         }
     }
-    let asked = tokio::time::timeout(ASKING_MAX, hand.ask(watched, standing)).await;
-    // A gateway that does not answer is asked again in a later round.
-    done += asked.unwrap_or(Ok(0))?;
+    done += hand.ask(watched, standing, asking).await?;
     Ok(done)
 }
 
@@ -173,25 +194,37 @@ impl Hand<'_> {
     }
 
     /// Asks the gateway about attempts that look doubtful, and applies what it says of open ones.
-    async fn ask(&self, watched: &mut Watched, standing: &[Standing]) -> Result<usize, Trouble> {
-        let (mut done, mut asked) = (0, 0);
-        for one in standing.iter().filter(|one| one.finding.kind.asks_gateway()) {
-            let (Some(claim), Some(payment)) = (one.finding.order, one.finding.payment) else { continue };
-            if asked >= ASKS_MAX || watched.asked.contains_key(&payment) {
-                continue;
-            }
+    ///
+    /// A gateway that does not answer is asked again in a later round, about those first that it was not asked about.
+    async fn ask(
+        &self,
+        watched: &mut Watched,
+        standing: &[Standing],
+        asking: &mut Asking,
+    ) -> Result<usize, Trouble> {
+        let is_fresh = |at: &Timestamp| self.now < at.plus_seconds(AGAIN_SECONDS);
+        let asks = standing.iter().filter(|one| one.finding.kind.asks_gateway());
+        let mut doubts: Vec<_> = asks
+            .filter_map(|one| Some((one.finding.payment?, one.finding.order?, one.finding.kind)))
+            .collect();
+        doubts.retain(|(payment, ..)| !watched.asked.get(payment).is_some_and(is_fresh));
+        doubts.sort_by_key(|(payment, ..)| watched.asked.get(payment).copied());
+        let mut done = 0;
+        for (payment, claim, kind) in doubts {
             let Some(order) = self.app.store.order(claim).await? else { continue };
-            asked += 1;
+            let Some(longest) = asking.next() else { break };
             watched.asked.insert(payment, self.now);
-            match self.app.gateway.state(&self.app.asked(&order, payment)).await {
-                Ok(PaymentStatus::Ended(outcome)) => {
+            let question = self.app.asked(&order, payment);
+            match tokio::time::timeout(longest, self.app.gateway.state(&question)).await {
+                Ok(Ok(PaymentStatus::Ended(outcome))) => {
                     done += usize::from(self.hear(claim, payment, outcome).await?);
                 }
-                Ok(status) => {
-                    let kind = one.finding.kind.as_str();
+                Ok(Ok(status)) => {
+                    let kind = kind.as_str();
                     tracing::debug!(order = %claim, %payment, kind, ?status, "the gateway says nothing new");
                 }
-                Err(error) => tracing::debug!(%error, "the gateway is asked again later"),
+                Ok(Err(error)) => tracing::debug!(%error, "the gateway is asked again later"),
+                Err(_) => tracing::debug!(order = %claim, %payment, "the gateway gives no answer for now"),
             }
         }
         Ok(done)

@@ -19,7 +19,7 @@ pub use self::{
     words::{anomaly_words, money_text, state_words},
 };
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockgate_shared::{
     clock::Timestamp,
@@ -31,6 +31,7 @@ use serde::Serialize;
 
 use crate::{
     order::OrderState,
+    payment::{PaymentId, REFUND_FAILED},
     reconcile::Reconciled,
     store::{AnomalyRecord, ItemBooks},
 };
@@ -57,8 +58,20 @@ pub struct Facts<'a> {
     pub anomalies: Anomalies,
     /// What the last comparison found.
     pub reconciled: Option<Reconciled>,
+    /// When an order was paid, or its money was to go back or went back, last.
+    pub changed_at: Option<Timestamp>,
     /// Records that no order could be made of.
     pub dead_letters: u64,
+}
+
+impl Facts<'_> {
+    /// The last comparison, if it was made when there was nothing left to change.
+    fn compared(&self) -> Option<&Reconciled> {
+        // Of a sale that was closed early it is not known when.
+        let is_early = self.is_closed && self.now < self.sale.closes_at;
+        let ended_at = (!is_early).then_some(self.sale.closes_at);
+        self.reconciled.as_ref().filter(|found| found.is_after(ended_at, self.changed_at))
+    }
 }
 
 /// Anomalies counted, and the first of them.
@@ -68,6 +81,8 @@ pub struct Anomalies {
     pub counts: BTreeMap<String, u64>,
     /// The first [`ANOMALIES_LISTED_MAX`].
     pub listed: Vec<AnomalyRecord>,
+    /// Payments of which a refund failed later.
+    pub refunds_failed: BTreeSet<PaymentId>,
 }
 
 impl Anomalies {
@@ -75,6 +90,9 @@ impl Anomalies {
     pub fn add(&mut self, page: Vec<AnomalyRecord>) {
         for anomaly in page {
             *self.counts.entry(anomaly.kind.clone()).or_default() += 1;
+            if anomaly.kind == REFUND_FAILED {
+                self.refunds_failed.extend(anomaly.payment);
+            }
             if self.listed.len() < ANOMALIES_LISTED_MAX {
                 self.listed.push(anomaly);
             }
@@ -159,6 +177,20 @@ pub struct GatewayLine {
     pub net: i128,
 }
 
+/// Money that is counted as given back although its refund failed later. A remark, no difference: whether it was given
+/// back another way since is known to people only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefundsFailedLine {
+    /// The currency.
+    pub currency: String,
+    /// Payments.
+    pub payments: u64,
+    /// What of them counts as given back.
+    pub amount: i128,
+    /// The same in words.
+    pub remark: String,
+}
+
 /// The stock of one item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StockLine {
@@ -238,6 +270,8 @@ pub struct Settlement {
     pub totals: Vec<CurrencyLine>,
     /// Gateway by gateway.
     pub gateways: Vec<GatewayLine>,
+    /// Money counted as given back whose refund failed later, currency by currency.
+    pub refunds_failed: Vec<RefundsFailedLine>,
     /// Orders by state.
     pub orders: Vec<StateLine>,
     /// All orders.
@@ -254,6 +288,8 @@ pub struct Settlement {
     pub checks: Vec<Check>,
     /// Checks that do not hold, and differences that the reconciler says stand: 0 when all is right.
     pub differences: u64,
+    /// Whether stock, orders and payments were compared order by order after the sale ended and orders changed last.
+    pub compared: bool,
     /// What the reconciler found last.
     pub reconciled: Option<Reconciled>,
 }
@@ -276,6 +312,7 @@ impl Settlement {
         let stands = facts.reconciled.as_ref().map_or(0, |found| found.differences);
         let differences = checks.iter().filter(|check| !check.holds).count() as u64 + stands;
         let preliminary_because = words::open_points(tally, &facts);
+        let compared = facts.compared().is_some();
         let counts = &facts.anomalies.counts;
         Self {
             sale: facts.sale.id.clone(),
@@ -299,7 +336,9 @@ impl Settlement {
                 .collect(),
             anomalies_total: counts.values().sum(),
             anomalies_listed: facts.anomalies.listed.into_iter().map(AnomalyView::from).collect(),
+            compared,
             reconciled: facts.reconciled,
+            refunds_failed: tally.refunds_failed_lines(),
             items,
             totals,
             gateways,

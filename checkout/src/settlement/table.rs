@@ -115,6 +115,18 @@ pub fn csv(settlement: &Settlement) -> String {
         }
         .write(&mut out);
     }
+    for line in &settlement.refunds_failed {
+        Row {
+            section: "remark",
+            key: "refunds_failed",
+            text: &line.remark,
+            currency: &line.currency,
+            counts: [None, None, None, Some(line.payments)],
+            refunded: Some(line.amount),
+            ..Row::default()
+        }
+        .write(&mut out);
+    }
     counts(settlement, &mut out);
     out
 }

@@ -1,13 +1,13 @@
 //! PURE: counting, order by order, in whatever order they come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockgate_shared::{ids::ItemId, sale::SaleDefinition};
 
-use super::{GatewayLine, ItemLine, StateLine, is_open};
+use super::{GatewayLine, ItemLine, RefundsFailedLine, StateLine, is_open, words};
 use crate::{
     order::{GateSide, OrderRecord, OrderState},
-    payment::PaymentState,
+    payment::{PaymentId, PaymentState},
 };
 
 /// What the payments of an item or gateway come to in one currency.
@@ -35,6 +35,10 @@ pub struct Tally {
     sold: BTreeMap<(ItemId, String), Sold>,
     flows: BTreeMap<(ItemId, String), Flow>,
     gateways: BTreeMap<(String, String), Flow>,
+    /// Payments of which a refund failed later, as the anomalies say.
+    failed: BTreeSet<PaymentId>,
+    /// What of them is counted as given back, by currency.
+    bounced: BTreeMap<String, (u64, i128)>,
     states: BTreeMap<OrderState, (u64, u64)>,
     /// Units that orders know to be sold at the gate.
     committed: BTreeMap<ItemId, u64>,
@@ -66,6 +70,12 @@ impl Flow {
 }
 
 impl Tally {
+    /// With nothing counted yet, and the payments of which a refund failed later.
+    #[must_use]
+    pub fn knowing(failed: BTreeSet<PaymentId>) -> Self {
+        Self { failed, ..Self::default() }
+    }
+
     /// Counts an order whose payments went through `gateway`.
     pub fn add(&mut self, order: &OrderRecord, gateway: &str) {
         let units = order.units.len() as u64;
@@ -94,6 +104,11 @@ impl Tally {
             flow.add(attempt.state, paid.amount);
             if order.is_reclaiming() && attempt.state == PaymentState::Succeeded {
                 flow.undecided += i128::from(paid.amount);
+            }
+            if attempt.state == PaymentState::Refunded && self.failed.contains(&attempt.id) {
+                let (payments, amount) = self.bounced.entry(paid.currency.clone()).or_default();
+                *payments += 1;
+                *amount += i128::from(paid.amount);
             }
             let way = (gateway.to_owned(), paid.currency.clone());
             self.gateways.entry(way).or_default().add(attempt.state, paid.amount);
@@ -173,6 +188,17 @@ impl Tally {
             refunds: flow.refunds,
             money_back: flow.refunded,
             net: flow.gross - flow.refunded,
+        });
+        lines.collect()
+    }
+
+    /// What is counted as given back although the gateway has it again.
+    pub(super) fn refunds_failed_lines(&self) -> Vec<RefundsFailedLine> {
+        let lines = self.bounced.iter().map(|(currency, (payments, amount))| RefundsFailedLine {
+            currency: currency.clone(),
+            payments: *payments,
+            amount: *amount,
+            remark: words::refunds_failed(*payments, *amount, currency),
         });
         lines.collect()
     }

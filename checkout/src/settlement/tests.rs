@@ -76,8 +76,12 @@ fn paid(n: u8, money: Money) -> [OrderEvent; 2] {
 
 /// The gate and the database as the orders say they are.
 fn settled(orders: &[OrderRecord], now: i64) -> Settlement {
+    settled_knowing(orders, now, Anomalies::default())
+}
+
+fn settled_knowing(orders: &[OrderRecord], now: i64, anomalies: Anomalies) -> Settlement {
     let definition = sale();
-    let mut tally = Tally::default();
+    let mut tally = Tally::knowing(anomalies.refunds_failed.clone());
     let mut books: BTreeMap<ItemId, ItemBooks> = BTreeMap::new();
     for order in orders {
         tally.add(order, "simulated");
@@ -101,11 +105,60 @@ fn settled(orders: &[OrderRecord], now: i64) -> Settlement {
         version: "0",
         stock: &stock,
         books: &books,
-        anomalies: Anomalies::default(),
-        reconciled: None,
+        anomalies,
+        reconciled: Some(Reconciled::of(Timestamp::from_seconds(now), &[], &[], 0)),
+        changed_at: Some(Timestamp::from_seconds(now)),
         dead_letters: 0,
     };
     Settlement::of(&tally, facts)
+}
+
+#[test]
+fn m7_without_a_comparison_after_the_end_and_the_last_change_nothing_is_final() {
+    let definition = sale();
+    let stock: Vec<ItemStock> = (definition.items.iter())
+        .map(|item| ItemStock {
+            item: item.item.clone(),
+            stock: item.stock,
+            available: item.stock,
+            held: 0,
+            sold: 0,
+        })
+        .collect();
+    let end = definition.closes_at;
+    let report = |found: Option<(Timestamp, usize)>, changed_at, is_closed, now| {
+        let books = BTreeMap::new();
+        let reconciled = found.map(|(at, unconfirmed)| Reconciled::of(at, &[], &[], unconfirmed));
+        let facts = Facts {
+            sale: &definition,
+            is_closed,
+            now,
+            version: "0",
+            stock: &stock,
+            books: &books,
+            anomalies: Anomalies::default(),
+            reconciled,
+            changed_at,
+            dead_letters: 0,
+        };
+        Settlement::of(&Tally::default(), facts)
+    };
+    let later = end.plus_seconds(60);
+    let says = |report: Settlement, words: &str| {
+        assert_eq!((report.status, report.preliminary_because.len()), ("preliminary", 1), "{report:?}");
+        assert!(report.preliminary_because[0].contains(words), "{report:?}");
+        report.compared
+    };
+    assert!(!says(report(None, None, false, later), "make the report again"));
+    assert!(!says(report(Some((end.minus_seconds(1), 0)), None, false, later), "were not compared"));
+    assert!(!says(report(Some((end, 0)), Some(later), false, later), "were not compared"));
+    assert!(says(report(Some((end, 2)), None, false, later), "2 differences were found"));
+    let good = report(Some((end, 0)), Some(end), false, later);
+    assert!(good.is_final() && good.compared && good.differences == 0, "{good:?}");
+    // Closed early: by the last change alone.
+    let before = end.minus_seconds(600);
+    assert!(!says(report(None, Some(before), true, before), "were not compared"));
+    assert!(report(Some((before, 0)), Some(before), true, before).is_final());
 }
 
 const AFTER: i64 = NOW + 10_000_000;
@@ -157,6 +210,53 @@ fn a_final_settlement_of_two_items_and_currencies_adds_up() {
 }
 
 #[test]
+fn h1_refunds_that_failed_later_are_a_remark_with_their_sum_and_no_difference() {
+    let eur = money(998, "EUR");
+    let commit = OrderEvent::Commit(CommitAnswer::Committed);
+    let refunded = |n: u8| {
+        let back = [
+            commit.clone(),
+            OrderEvent::Refund { why: "a test".into() },
+            OrderEvent::Refunded { payment: attempt(n) },
+        ];
+        order(n.into(), "phone", eur.clone(), &[paid(n, eur.clone()).to_vec(), back.to_vec()].concat())
+    };
+    let due =
+        [paid(4, eur.clone()).to_vec(), vec![commit.clone(), OrderEvent::Refund { why: "a test".into() }]]
+            .concat();
+    let orders = [refunded(1), refunded(2), refunded(3)];
+    let failed = |payments: &[u8]| {
+        let mut anomalies = Anomalies::default();
+        let of = |n: &u8| AnomalyRecord {
+            number: 1,
+            order: Uuid::from_bytes([7; 16]).into(),
+            payment: Some(attempt(*n)),
+            kind: "refund_failed".into(),
+            detail: String::new(),
+            found_at: Timestamp::from_seconds(NOW),
+            state: None,
+        };
+        anomalies.add(payments.iter().map(of).collect());
+        anomalies
+    };
+    assert_eq!(settled(&orders, AFTER).refunds_failed, []);
+    // One of them failed twice.
+    let report = settled_knowing(&orders, AFTER, failed(&[1, 2, 1]));
+    let line = &report.refunds_failed[0];
+    assert_eq!((line.payments, line.amount, &line.currency[..]), (2, 1996, "EUR"));
+    let words = "2 refunds failed later at the payment service: 19.96 EUR counted as given back is there again, see \
+                 anomalies.";
+    assert_eq!(line.remark, words);
+    assert_eq!((report.status, report.differences), ("final", 0), "it can be signed");
+    let table = read(&csv(&report));
+    let remark = table.iter().find(|line| line[0] == "remark").unwrap();
+    assert_eq!((&remark[1][..], &remark[2][..], &remark[9][..]), ("refunds_failed", words, "19.96"));
+    // What still is to go back is not counted as given back.
+    let owed = [order(4, "phone", eur.clone(), &due)];
+    assert_eq!(settled_knowing(&owed, AFTER, failed(&[4])).refunds_failed, []);
+}
+
+#[test]
 fn what_is_not_over_is_preliminary_and_says_why() {
     let eur = money(998, "EUR");
     let waits = order(1, "phone", eur.clone(), &[]);
@@ -191,6 +291,7 @@ fn a_planted_difference_is_counted_and_said() {
     let reconciled = Reconciled {
         checked_at: Timestamp::from_seconds(NOW),
         differences: 3,
+        unconfirmed: 0,
         items: vec![ItemDifference { item: "phone".parse().unwrap(), units: 0, money: 0, count: 3 }],
         listed: Vec::new(),
     };
@@ -204,6 +305,7 @@ fn a_planted_difference_is_counted_and_said() {
         books: &BTreeMap::new(),
         anomalies: Anomalies::default(),
         reconciled: Some(reconciled),
+        changed_at: None,
         dead_letters: 2,
     };
     let report = Settlement::of(&Tally::default(), facts);

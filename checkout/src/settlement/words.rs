@@ -36,6 +36,9 @@ pub fn anomaly_words(kind: &str) -> &'static str {
         "wrong_order" => "A payment named another order",
         "paid_but_released" => "The units of a paid order had been given back already",
         "ended_but_committed" => "The units of an order that ended unpaid are sold in the stock",
+        "refund_failed" => {
+            "A refund failed later at the payment service; the money is to be given back another way"
+        }
         "reclaimed" => "An order that was paid late got units after all",
         "not_reclaimed" => "There were no units for an order that was paid late; its money went back",
         "unit_taken" => "A claim named a unit that another order had",
@@ -82,5 +85,28 @@ pub(super) fn open_points(tally: &Tally, facts: &Facts<'_>) -> Vec<String> {
     if facts.stock.is_empty() {
         points.push("The stock has no counts of this sale.".to_owned());
     }
+    points.extend(uncompared(facts));
     points
+}
+
+/// What a bookkeeper has to know of money whose refund failed later.
+pub(super) fn refunds_failed(payments: u64, amount: i128, currency: &str) -> String {
+    let count = plural(payments, "refund", "refunds");
+    let amount = money_text(amount, currency);
+    format!(
+        "{count} failed later at the payment service: {amount} counted as given back is there again, see anomalies."
+    )
+}
+
+/// Why the last comparison does not tell yet that stock, orders and payments agree.
+fn uncompared(facts: &Facts<'_>) -> Option<String> {
+    let Some(found) = facts.compared() else {
+        let words = "Stock, orders and payments were not compared order by order since the sale ended and orders changed \
+                     last. A running checkout does that by itself: make the report again in a few minutes.";
+        return Some(words.to_owned());
+    };
+    (found.unconfirmed > 0).then(|| {
+        let count = plural(found.unconfirmed, "difference was", "differences were");
+        format!("{count} found that may only be under way: make the report again in a few minutes.")
+    })
 }

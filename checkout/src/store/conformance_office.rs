@@ -226,7 +226,43 @@ scenarios!(
     orders_are_found_by_what_is_asked_for,
     anomalies_are_listed_by_sale,
     a_lease_has_one_holder_and_what_an_older_one_writes_is_refused,
+    money_that_no_order_came_for_is_listed_oldest_first_and_by_pages,
 );
+
+async fn money_that_no_order_came_for_is_listed_oldest_first_and_by_pages(store: &dyn Store) {
+    let at = |second| now().plus_seconds(second);
+    assert_eq!(store.parked(at(0), None).await.unwrap(), office::Parked::default());
+    let tell = async |event: &str, n: u8, outcome: Outcome, second| {
+        let told = store.notify("simulated", event, &notice(n, Some(n), outcome), at(second)).await.unwrap();
+        assert_eq!(told, Notified::Parked);
+    };
+    tell("b", 1, Outcome::Paid(price()), 5).await;
+    tell("a", 2, Outcome::Paid(price()), 5).await;
+    tell("c", 3, Outcome::RefundFailed, 1).await;
+    tell("d", 4, Outcome::Failed, 1).await;
+    tell("e", 5, Outcome::Unpayable, 1).await;
+    let events = async |before, after: Option<&office::ParkedPlace>| {
+        let found = store.parked(before, after).await.unwrap();
+        let page: Vec<_> = found.notices.iter().map(|one| one.place.2.clone()).collect();
+        (found.total, page, found.notices)
+    };
+    let (total, page, notices) = events(at(6), None).await;
+    assert_eq!((total, page), (3, ["c", "a", "b"].map(str::to_owned).to_vec()), "money only");
+    assert_eq!(notices[2].notice, notice(1, Some(1), Outcome::Paid(price())));
+    assert_eq!(notices[2].place, (at(5), "simulated".to_owned(), "b".to_owned()));
+    assert_eq!(events(at(5), None).await.1, ["c"], "what came before that moment");
+    let (total, rest, _) = events(at(6), Some(&notices[0].place)).await;
+    assert_eq!((total, rest), (3, vec!["a".to_owned(), "b".to_owned()]));
+    // Its order comes after all.
+    claimed(store, 2, &[2]).await;
+    assert_eq!(events(at(6), None).await.1, ["c", "b"]);
+    for n in 0..office::PARKED_PAGE_MAX {
+        tell(&format!("many-{n:03}"), 9, Outcome::Paid(price()), 9).await;
+    }
+    let (total, page, notices) = events(at(10), None).await;
+    assert_eq!((total, page.len()), (office::PARKED_PAGE_MAX as u64 + 2, office::PARKED_PAGE_MAX));
+    assert_eq!(events(at(10), Some(&notices.last().unwrap().place)).await.1, ["many-198", "many-199"]);
+}
 
 /// The trap of a feed over concurrent transactions: the one that numbered its row first commits last.
 #[tokio::test(flavor = "multi_thread")]

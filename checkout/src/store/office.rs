@@ -9,12 +9,39 @@ use lockgate_shared::{
     store::StoreError,
 };
 
-use crate::order::{Anomaly, OrderRecord, OrderState};
+use crate::{
+    order::{Anomaly, OrderRecord, OrderState},
+    payment::Notice,
+};
 
 /// Most changes one call of [`Office::changes`] answers.
 pub const CHANGES_PAGE_MAX: usize = 1_000;
 /// Most orders one call of [`Office::find`] answers.
 pub const FOUND_PAGE_MAX: usize = 1_000;
+
+/// Most notices one call of [`Office::parked`] answers.
+pub const PARKED_PAGE_MAX: usize = 200;
+
+/// Where a notice stands among those that are parked: when it came, from which gateway, under which id.
+pub type ParkedPlace = (Timestamp, String, String);
+
+/// A gateway's signed notice about money whose order is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedNotice {
+    /// Where it stands.
+    pub place: ParkedPlace,
+    /// What it says.
+    pub notice: Notice,
+}
+
+/// Notices about money whose orders are not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parked {
+    /// How many there are, on whatever page.
+    pub total: u64,
+    /// A page of them, in the order of their places.
+    pub notices: Vec<ParkedNotice>,
+}
 
 /// Whether an order that comes into this state stands in the feed.
 #[must_use]
@@ -144,6 +171,13 @@ pub trait Office: Send + Sync {
     /// # Errors
     /// The store broke.
     async fn kept(&self, sale: &SaleId) -> Result<Option<Kept>, StoreError>;
+
+    /// Up to [`PARKED_PAGE_MAX`] of the notices about money ([`Outcome::is_money`](crate::payment::Outcome::is_money))
+    /// that came before `before` and wait for an order, oldest first, after `after`.
+    ///
+    /// # Errors
+    /// The store broke.
+    async fn parked(&self, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked, StoreError>;
 }
 
 /// A lease as it is kept.

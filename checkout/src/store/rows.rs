@@ -21,6 +21,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     Migration { version: 4, sql: include_str!("orders_sqlite_4_references.sql") },
     Migration { version: 5, sql: include_str!("orders_sqlite_5_outbox.sql") },
     Migration { version: 6, sql: include_str!("orders_sqlite_6_office.sql") },
+    Migration { version: 7, sql: include_str!("orders_sqlite_7_parked.sql") },
 ];
 
 /// The tables in PostgreSQL.
@@ -30,6 +31,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
     Migration { version: 4, sql: include_str!("orders_postgres_4_references.sql") },
     Migration { version: 5, sql: include_str!("orders_postgres_5_outbox.sql") },
     Migration { version: 6, sql: include_str!("orders_postgres_6_office.sql") },
+    Migration { version: 7, sql: include_str!("orders_postgres_7_parked.sql") },
 ];
 
 /// Why a stored row cannot be read.

@@ -4,6 +4,7 @@ mod anomalies;
 mod letters;
 mod office;
 mod outbox;
+mod parked;
 
 use std::collections::BTreeMap;
 

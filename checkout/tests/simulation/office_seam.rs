@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use lockgate_checkout::{
     Office,
     order::{Anomaly, OrderRecord},
-    store::office::{Changes, Kept, Lease, Search},
+    store::office::{Changes, Kept, Lease, Parked, ParkedPlace, Search},
 };
 use lockgate_shared::{
     clock::Timestamp,
@@ -58,5 +58,8 @@ impl Office for OrderSeam {
     }
     async fn kept(&self, sale: &SaleId) -> Result<Option<Kept>, StoreError> {
         self.world.orders.kept(sale).await
+    }
+    async fn parked(&self, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked, StoreError> {
+        self.world.orders.parked(before, after).await
     }
 }

@@ -20,8 +20,8 @@ use crate::{exit::Failure, print};
 #[derive(Args)]
 pub struct SaleCommand {
     /// The address where the running Lockgate serves operators. Of a scaled-out one `books`, `stock`, `recover`,
-    /// `dead-letters`, `outbox`, `anomalies`, `refund`, `cancel-order`, `orders`, `export` and `settlement` ask the
-    /// checkout's, everything else a waiting room's.
+    /// `dead-letters`, `outbox`, `anomalies`, `parked`, `refund`, `cancel-order`, `orders`, `export` and `settlement`
+    /// ask the checkout's, everything else a waiting room's.
     #[arg(long, env = "LOCKGATE_OPERATOR_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: String,
     /// The operator key.
@@ -117,6 +117,12 @@ enum Action {
         #[arg(long, value_name = "NUMBER")]
         after: Option<u64>,
     },
+    /// Show the payments of all sales that the payment service told of and no order came for.
+    Parked {
+        /// Go on after the page that ended with this `next`.
+        #[arg(long, value_name = "NEXT")]
+        after: Option<String>,
+    },
     /// Give the money of a paid order back. Its units stay sold; `stock` puts others on sale.
     Refund {
         /// The order's id.
@@ -196,6 +202,7 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
     let call = |method: Method, path: &str| {
         client.request(method, format!("{base}/sales{path}")).bearer_auth(&command.key)
     };
+    let look = |path: &str| client.get(format!("{base}{path}")).bearer_auth(&command.key);
     let ask = |path: &str| client.post(format!("{base}{path}")).bearer_auth(&command.key);
     match &command.action {
         Action::Apply { file, dry_run, from_version } => {
@@ -220,9 +227,9 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::Recover { sale } => send(call(Method::POST, &format!("/{sale}/recover"))).await,
         Action::Books { sale } => send(call(Method::GET, &format!("/{sale}/books"))).await,
         Action::Anomalies { sale, after } => {
-            let query = after.map(|after| format!("?after={after}")).unwrap_or_default();
-            send(call(Method::GET, &format!("/{sale}/anomalies{query}"))).await
+            send(call(Method::GET, &format!("/{sale}/anomalies{}", from(after.as_ref())))).await
         }
+        Action::Parked { after } => send(look(&format!("/payments/parked{}", from(after.as_ref())))).await,
         Action::Refund { order, reason } => {
             send(ask(&format!("/orders/{order}/refund")).json(&json!({ "reason": reason }))).await
         }
@@ -235,9 +242,7 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
         Action::DeadLetters { sale, retry: true } => {
             send(call(Method::POST, &format!("/{sale}/dead-letters/retry"))).await
         }
-        Action::Outbox { retry: false, .. } => {
-            send(client.get(format!("{base}/outbox")).bearer_auth(&command.key)).await
-        }
+        Action::Outbox { retry: false, .. } => send(look("/outbox")).await,
         Action::Outbox { retry: true, message } => {
             send(ask("/outbox/retry").json(&json!({ "message": message }))).await
         }
@@ -252,6 +257,11 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
             send(call(Method::PATCH, &format!("/{sale}/admission")).json(&body)).await
         }
     }
+}
+
+/// Where a page begins.
+fn from(after: Option<&impl std::fmt::Display>) -> String {
+    after.map(|after| format!("?after={after}")).unwrap_or_default()
 }
 
 /// Should the answer be lost, the key names the change, so that it can be repeated by hand.

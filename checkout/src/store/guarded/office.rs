@@ -11,7 +11,7 @@ use lockgate_shared::{
 use super::Guarded;
 use crate::{
     order::{Anomaly, OrderRecord},
-    store::office::{Changes, Kept, Lease, Office, Search},
+    store::office::{Changes, Kept, Lease, Office, Parked, ParkedPlace, Search},
 };
 
 #[async_trait]
@@ -63,5 +63,9 @@ impl Office for Guarded {
 
     async fn kept(&self, sale: &SaleId) -> Result<Option<Kept>, StoreError> {
         self.store.kept(sale).await
+    }
+
+    async fn parked(&self, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked, StoreError> {
+        self.store.parked(before, after).await
     }
 }

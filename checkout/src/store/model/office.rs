@@ -11,7 +11,8 @@ use super::{ModelStore, State};
 use crate::{
     order::{Anomaly, OrderRecord},
     store::office::{
-        Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, Search, is_in_feed,
+        Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, PARKED_PAGE_MAX, Parked,
+        ParkedNotice, ParkedPlace, Search, is_in_feed,
     },
 };
 
@@ -142,5 +143,18 @@ impl Office for ModelStore {
 
     async fn kept(&self, sale: &SaleId) -> Result<Option<Kept>, StoreError> {
         Ok(self.with(|state| state.kept.get(sale).cloned()))
+    }
+
+    async fn parked(&self, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked, StoreError> {
+        Ok(self.with(|state| {
+            let waiting = state.ledger.parked.iter();
+            let waiting: Vec<_> = waiting
+                .filter(|((at, ..), notice)| *at < before && notice.outcome.is_money())
+                .map(|(place, notice)| ParkedNotice { place: place.clone(), notice: notice.clone() })
+                .collect();
+            let total = waiting.len() as u64;
+            let page = waiting.into_iter().filter(|one| after.is_none_or(|after| one.place > *after));
+            Parked { total, notices: page.take(PARKED_PAGE_MAX).collect() }
+        }))
     }
 }

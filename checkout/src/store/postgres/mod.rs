@@ -6,6 +6,7 @@ mod letters;
 mod moves;
 mod office;
 mod outbox;
+mod parked;
 
 use std::{
     collections::BTreeMap,

@@ -14,12 +14,14 @@ use uuid::Uuid;
 use super::{
     PostgresStore, Result,
     moves::{Lock, load},
+    parked,
 };
 use crate::{
     order::{Anomaly, OrderRecord, OrderState},
     payment::PaymentId,
     store::office::{
-        CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, Search,
+        CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, Parked,
+        ParkedPlace, Search,
     },
 };
 
@@ -120,6 +122,14 @@ impl Office for PostgresStore {
             }))
         })
         .await
+    }
+
+    async fn parked(
+        &self,
+        before: Timestamp,
+        after: Option<&ParkedPlace>,
+    ) -> std::result::Result<Parked, StoreError> {
+        self.transact("parked", async |tx| parked::page(tx, before, after).await).await
     }
 }
 

@@ -10,11 +10,14 @@ use lockgate_shared::{
 use rusqlite::{Connection, OptionalExtension as _, params, params_from_iter, types::Value};
 use uuid::Uuid;
 
-use super::{ORDER_COLUMNS, Result, SqliteStore, load, order_row, unreadable, uuid_at, with_payments};
+use super::{
+    ORDER_COLUMNS, Result, SqliteStore, load, order_row, parked, unreadable, uuid_at, with_payments,
+};
 use crate::{
     order::{Anomaly, OrderRecord, OrderState},
     store::office::{
-        CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, Search,
+        CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, Parked,
+        ParkedPlace, Search,
     },
 };
 
@@ -108,6 +111,15 @@ impl Office for SqliteStore {
                 .optional()
         };
         self.db.read("kept", read).await
+    }
+
+    async fn parked(
+        &self,
+        before: Timestamp,
+        after: Option<&ParkedPlace>,
+    ) -> std::result::Result<Parked, StoreError> {
+        let after = after.cloned();
+        self.db.read("parked", move |db| parked::page(db, before, after.as_ref())).await
     }
 }
 
