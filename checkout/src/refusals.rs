@@ -183,6 +183,13 @@ pub(crate) fn no_such_payment() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no_such_payment", detail)
 }
 
+/// 404 `no_such_payment`, as an operator is told who strikes a parked one off.
+pub(crate) fn nothing_parked() -> Problem {
+    let detail = "Nothing is parked of this payment. It was struck off already, or its order came and was paid by it: GET \
+                  /operator/v1/payments/parked lists what waits.";
+    Problem::new(StatusCode::NOT_FOUND, "no_such_payment", detail)
+}
+
 /// 404 `no_such_message`.
 pub(crate) fn no_such_message(message: MessageId) -> Problem {
     let detail = format!(

@@ -263,6 +263,10 @@ impl Office for Switched {
         self.check("office")?;
         self.store.parked(before, after).await
     }
+    async fn strike_off(&self, payment: PaymentId) -> Result<u64, StoreError> {
+        self.check("office")?;
+        self.store.strike_off(payment).await
+    }
 }
 
 struct Scene {

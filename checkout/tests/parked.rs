@@ -11,7 +11,7 @@ use lockgate_checkout::{
     reconciler::Reconciler,
 };
 use serde_json::json;
-use support::{Plan, Shop, VIEWER_KEY};
+use support::{Ask, OPERATOR_KEY, Plan, Shop, VIEWER_KEY};
 use uuid::Uuid;
 
 const PARKED: &str = "/operator/v1/payments/parked";
@@ -46,6 +46,21 @@ async fn m3_a_payment_that_no_order_comes_for_is_counted_and_listed() {
     let next = format!("{PARKED}?after={}", first["next"].as_str().unwrap());
     let rest = shop.get(&next, VIEWER_KEY).await.json();
     assert_eq!((rest["parked"].as_array().unwrap().len(), rest.get("next")), (1, None), "{rest}");
+    // Somebody gave the money back.
+    let strike = async |payment: &str, key: &str, body: &str| {
+        let ask = Ask::post(&format!("/operator/v1/payments/{payment}/strike-off")).bearer(key);
+        shop.send(ask.json(body).build()).await
+    };
+    let (id, good) = (payment.to_string(), r#"{"reason":"given back by hand"}"#);
+    strike(&id, VIEWER_KEY, good).await.is(403, "role_too_low");
+    strike(&id, OPERATOR_KEY, "{}").await.is(400, "malformed");
+    for unknown in ["x", "%00", &order.to_string()] {
+        strike(unknown, OPERATOR_KEY, good).await.is(404, "no_such_payment");
+    }
+    let struck = strike(&id, OPERATOR_KEY, good).await.json();
+    assert_eq!(struck, json!({ "payment_id": payment, "struck_off": 201 }));
+    strike(&id, OPERATOR_KEY, good).await.is(404, "no_such_payment");
+    assert_eq!(shop.get(PARKED, VIEWER_KEY).await.json(), json!({ "total": 0, "parked": [] }));
     shop.get(PARKED, "").await.is(401, "operator_key_missing");
     shop.get(&format!("{PARKED}?after=7"), VIEWER_KEY).await.is(400, "malformed");
 }

@@ -13,6 +13,8 @@ use super::App;
 use crate::{
     office::{OfficeOrder, csv_header, csv_row, cursor, json_line},
     order::OrderRecord,
+    payment::PaymentId,
+    refusals,
     store::{
         ORDERS_PAGE_MAX,
         office::{OrderChange, Parked, ParkedPlace, Search},
@@ -78,6 +80,18 @@ impl App {
     /// 503.
     pub async fn parked(&self, after: Option<&ParkedPlace>) -> Result<Parked, Problem> {
         Ok(self.store.parked(self.now(), after).await?)
+    }
+
+    /// Strikes off what is parked of an attempt, because somebody gave the money back at the gateway. An order that comes
+    /// after all is not paid by it. Answers how many notices that were.
+    ///
+    /// # Errors
+    /// 404 `no_such_payment`: nothing is parked of it; 503.
+    pub async fn strike_off(&self, payment: PaymentId) -> Result<u64, Problem> {
+        match self.store.strike_off(payment).await? {
+            0 => Err(refusals::nothing_parked()),
+            struck => Ok(struck),
+        }
     }
 
     /// Every order of a sale, page by page: no more than one page is in memory, however long the reader takes.

@@ -30,13 +30,13 @@ use crate::{
 /// Why an operator acts: it goes into the audit log.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReasonBody {
+pub(super) struct ReasonBody {
     reason: String,
 }
 
 impl ReasonBody {
     /// The reason as it is written down.
-    fn check(self) -> Result<String, Problem> {
+    pub(super) fn check(self) -> Result<String, Problem> {
         let reason = self.reason.trim();
         let count = reason.chars().count();
         if !(1..=REASON_CHARS_MAX).contains(&count) || !reason.chars().all(may_stand_in_a_line) {

@@ -52,6 +52,7 @@ pub fn operator_router(app: Arc<App>) -> Router {
         .route("/operator/v1/sales/{sale}/dead-letters", get(letters::list))
         .route("/operator/v1/sales/{sale}/dead-letters/retry", post(letters::retry))
         .route("/operator/v1/payments/parked", get(parked::list))
+        .route("/operator/v1/payments/{payment}/strike-off", post(parked::strike_off))
         .route("/operator/v1/outbox", get(outbox::show))
         .route("/operator/v1/outbox/retry", post(outbox::retry))
         .with_state(app)

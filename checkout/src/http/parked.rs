@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::{extract::State, response::Response};
+use axum::{
+    body::Body,
+    extract::{Path, State, rejection::PathRejection},
+    response::Response,
+};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::{HeaderMap, StatusCode, Uri};
+use http::{HeaderMap, Request, StatusCode, Uri};
 use lockgate_shared::{clock::Timestamp, ids::ClaimId, operator::Role, problem::Problem};
 use serde::{Deserialize, Serialize};
 
-use super::{office::query, page};
+use super::{acts::ReasonBody, office::query, operator::json, page};
 use crate::{
     app::App,
     payment::{Outcome, PaymentId},
+    refusals,
     store::office::{PARKED_PAGE_MAX, ParkedNotice, ParkedPlace},
 };
 
@@ -87,6 +92,26 @@ pub(super) async fn list(
     let next = next.map(|last| write(&last.place));
     let parked = found.notices.into_iter().map(NoticeView::of).collect();
     Ok(page::json(StatusCode::OK, &ParkedView { total: found.total, parked, next }))
+}
+
+#[derive(Serialize)]
+struct StruckOff {
+    payment_id: PaymentId,
+    struck_off: u64,
+}
+
+pub(super) async fn strike_off(
+    State(app): State<Arc<App>>,
+    payment: Result<Path<String>, PathRejection>,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let by = app.operator_keys.authorize(request.headers(), Role::Operator)?;
+    let payment_id: PaymentId =
+        payment.ok().and_then(|Path(text)| text.parse().ok()).ok_or_else(refusals::nothing_parked)?;
+    let reason = json::<ReasonBody>(request).await?.check()?;
+    let struck_off = app.strike_off(payment_id).await?;
+    tracing::info!(target: "audit", action = "strike off", %by, payment = %payment_id, struck_off, reason, "operator");
+    Ok(page::json(StatusCode::OK, &StruckOff { payment_id, struck_off }))
 }
 
 #[cfg(test)]

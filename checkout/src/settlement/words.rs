@@ -36,6 +36,8 @@ pub fn anomaly_words(kind: &str) -> &'static str {
         "wrong_order" => "A payment named another order",
         "paid_but_released" => "The units of a paid order had been given back already",
         "ended_but_committed" => "The units of an order that ended unpaid are sold in the stock",
+        "refunded_by_operator" => "An operator had the money given back; the detail says who and why",
+        "cancelled_by_operator" => "An operator cancelled the order; the detail says who and why",
         "refund_failed" => {
             "A refund failed later at the payment service; the money is to be given back another way"
         }

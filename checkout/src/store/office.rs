@@ -11,7 +11,7 @@ use lockgate_shared::{
 
 use crate::{
     order::{Anomaly, OrderRecord, OrderState},
-    payment::Notice,
+    payment::{Notice, PaymentId},
 };
 
 /// Most changes one call of [`Office::changes`] answers.
@@ -178,6 +178,13 @@ pub trait Office: Send + Sync {
     /// # Errors
     /// The store broke.
     async fn parked(&self, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked, StoreError>;
+
+    /// Whatever is parked of an attempt waits no longer, also not for an order that may yet come; answers how many
+    /// notices that were.
+    ///
+    /// # Errors
+    /// The store broke; repeating the call is safe.
+    async fn strike_off(&self, payment: PaymentId) -> Result<u64, StoreError>;
 }
 
 /// A lease as it is kept.

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use lockgate_checkout::{
     Office,
     order::{Anomaly, OrderRecord},
+    payment::PaymentId,
     store::office::{Changes, Kept, Lease, Parked, ParkedPlace, Search},
 };
 use lockgate_shared::{
@@ -61,5 +62,8 @@ impl Office for OrderSeam {
     }
     async fn parked(&self, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked, StoreError> {
         self.world.orders.parked(before, after).await
+    }
+    async fn strike_off(&self, payment: PaymentId) -> Result<u64, StoreError> {
+        self.world.orders.strike_off(payment).await
     }
 }

@@ -7,6 +7,7 @@ mod office;
 use std::{error::Error as _, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
+use lockgate_checkout::payment::PaymentId;
 use lockgate_shared::{
     ids::{ClaimId, ItemId, SaleId},
     sale::SaleProblem,
@@ -123,6 +124,14 @@ enum Action {
         #[arg(long, value_name = "NEXT")]
         after: Option<String>,
     },
+    /// Strike a parked payment off, once its money was given back at the payment service.
+    StrikeOff {
+        /// The payment's id.
+        payment: PaymentId,
+        /// Why, for the audit log.
+        #[arg(long)]
+        reason: String,
+    },
     /// Give the money of a paid order back. Its units stay sold; `stock` puts others on sale.
     Refund {
         /// The order's id.
@@ -204,6 +213,7 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
     };
     let look = |path: &str| client.get(format!("{base}{path}")).bearer_auth(&command.key);
     let ask = |path: &str| client.post(format!("{base}{path}")).bearer_auth(&command.key);
+    let because = |path: String, reason: &str| send(ask(&path).json(&json!({ "reason": reason })));
     match &command.action {
         Action::Apply { file, dry_run, from_version } => {
             apply::apply(file, *dry_run, *from_version, &call).await.map(|()| Value::Null)
@@ -230,12 +240,11 @@ async fn act(command: &SaleCommand) -> Result<Value, Failure> {
             send(call(Method::GET, &format!("/{sale}/anomalies{}", from(after.as_ref())))).await
         }
         Action::Parked { after } => send(look(&format!("/payments/parked{}", from(after.as_ref())))).await,
-        Action::Refund { order, reason } => {
-            send(ask(&format!("/orders/{order}/refund")).json(&json!({ "reason": reason }))).await
+        Action::StrikeOff { payment, reason } => {
+            because(format!("/payments/{payment}/strike-off"), reason).await
         }
-        Action::CancelOrder { order, reason } => {
-            send(ask(&format!("/orders/{order}/cancel")).json(&json!({ "reason": reason }))).await
-        }
+        Action::Refund { order, reason } => because(format!("/orders/{order}/refund"), reason).await,
+        Action::CancelOrder { order, reason } => because(format!("/orders/{order}/cancel"), reason).await,
         Action::DeadLetters { sale, retry: false } => {
             send(call(Method::GET, &format!("/{sale}/dead-letters"))).await
         }

@@ -11,6 +11,7 @@ use lockgate_shared::{
 use super::Guarded;
 use crate::{
     order::{Anomaly, OrderRecord},
+    payment::PaymentId,
     store::office::{Changes, Kept, Lease, Office, Parked, ParkedPlace, Search},
 };
 
@@ -67,5 +68,9 @@ impl Office for Guarded {
 
     async fn parked(&self, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked, StoreError> {
         self.store.parked(before, after).await
+    }
+
+    async fn strike_off(&self, payment: PaymentId) -> Result<u64, StoreError> {
+        self.store.strike_off(payment).await
     }
 }

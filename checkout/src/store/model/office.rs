@@ -10,6 +10,7 @@ use lockgate_shared::{
 use super::{ModelStore, State};
 use crate::{
     order::{Anomaly, OrderRecord},
+    payment::PaymentId,
     store::office::{
         Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, PARKED_PAGE_MAX, Parked,
         ParkedNotice, ParkedPlace, Search, is_in_feed,
@@ -155,6 +156,14 @@ impl Office for ModelStore {
             let total = waiting.len() as u64;
             let page = waiting.into_iter().filter(|one| after.is_none_or(|after| one.place > *after));
             Parked { total, notices: page.take(PARKED_PAGE_MAX).collect() }
+        }))
+    }
+
+    async fn strike_off(&self, payment: PaymentId) -> Result<u64, StoreError> {
+        Ok(self.with(|state| {
+            let before = state.ledger.parked.len();
+            state.ledger.parked.retain(|_, notice| notice.payment != payment);
+            (before - state.ledger.parked.len()) as u64
         }))
     }
 }

@@ -131,6 +131,10 @@ impl Office for PostgresStore {
     ) -> std::result::Result<Parked, StoreError> {
         self.transact("parked", async |tx| parked::page(tx, before, after).await).await
     }
+
+    async fn strike_off(&self, payment: PaymentId) -> std::result::Result<u64, StoreError> {
+        self.transact("strike off", async |tx| parked::strike_off(tx, payment).await).await
+    }
 }
 
 /// Gives committed changes their places in the feed. The lock makes it one transaction after the other, each of which

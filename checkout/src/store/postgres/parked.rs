@@ -5,9 +5,12 @@ use lockgate_shared::clock::Timestamp;
 use tokio_postgres::Row;
 
 use super::Result;
-use crate::store::{
-    office::{PARKED_PAGE_MAX, Parked, ParkedNotice, ParkedPlace},
-    rows::NoticeRow,
+use crate::{
+    payment::PaymentId,
+    store::{
+        office::{PARKED_PAGE_MAX, Parked, ParkedNotice, ParkedPlace},
+        rows::NoticeRow,
+    },
 };
 
 pub(super) async fn page(
@@ -35,6 +38,12 @@ pub(super) async fn page(
     let limit = i64::try_from(PARKED_PAGE_MAX)?;
     let rows = tx.query(&statement, &[&before.micros(), &at, &gateway, &event, &limit]).await?;
     Ok(Parked { total: u64::try_from(total)?, notices: rows.iter().map(read).collect::<Result<_>>()? })
+}
+
+pub(super) async fn strike_off(tx: &Transaction<'_>, payment: PaymentId) -> Result<u64> {
+    let statement =
+        tx.prepare_cached("UPDATE notifications SET parked = false WHERE payment = $1 AND parked").await?;
+    Ok(tx.execute(&statement, &[&payment.uuid()]).await?)
 }
 
 fn read(row: &Row) -> Result<ParkedNotice> {

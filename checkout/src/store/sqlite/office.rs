@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     order::{Anomaly, OrderRecord, OrderState},
+    payment::PaymentId,
     store::office::{
         CHANGES_PAGE_MAX, Changes, FOUND_PAGE_MAX, Kept, Lease, LeaseRow, Office, OrderChange, Parked,
         ParkedPlace, Search,
@@ -120,6 +121,10 @@ impl Office for SqliteStore {
     ) -> std::result::Result<Parked, StoreError> {
         let after = after.cloned();
         self.db.read("parked", move |db| parked::page(db, before, after.as_ref())).await
+    }
+
+    async fn strike_off(&self, payment: PaymentId) -> std::result::Result<u64, StoreError> {
+        self.db.write("strike off", move |db| parked::strike_off(db, payment)).await
     }
 }
 

@@ -5,9 +5,12 @@ use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
 use super::{Result, unreadable, uuid_at};
-use crate::store::{
-    office::{PARKED_PAGE_MAX, Parked, ParkedNotice, ParkedPlace},
-    rows::NoticeRow,
+use crate::{
+    payment::PaymentId,
+    store::{
+        office::{PARKED_PAGE_MAX, Parked, ParkedNotice, ParkedPlace},
+        rows::NoticeRow,
+    },
 };
 
 pub(super) fn page(db: &Connection, before: Timestamp, after: Option<&ParkedPlace>) -> Result<Parked> {
@@ -30,6 +33,13 @@ pub(super) fn page(db: &Connection, before: Timestamp, after: Option<&ParkedPlac
         .query_map(params![before.micros(), at, gateway, event, limit], read)?
         .collect::<Result<_>>()?;
     Ok(Parked { total: total.unsigned_abs(), notices })
+}
+
+pub(super) fn strike_off(db: &Connection, payment: PaymentId) -> Result<u64> {
+    let struck = db
+        .prepare_cached("UPDATE notifications SET parked = 0 WHERE payment = ?1 AND parked = 1")?
+        .execute([payment.uuid().as_bytes()])?;
+    Ok(struck as u64)
 }
 
 fn read(row: &Row<'_>) -> Result<ParkedNotice> {
