@@ -87,7 +87,10 @@ pub(super) fn open_points(tally: &Tally, facts: &Facts<'_>) -> Vec<String> {
     if facts.stock.is_empty() {
         points.push("The stock has no counts of this sale.".to_owned());
     }
-    points.extend(uncompared(facts));
+    // Before that, everything is still to change.
+    if facts.now >= facts.sale.closes_at || facts.is_closed {
+        points.extend(uncompared(facts));
+    }
     points
 }
 
