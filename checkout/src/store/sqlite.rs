@@ -397,14 +397,7 @@ fn take_parked(db: &Connection, order: ClaimId) -> Result<Vec<Notice>> {
     let mut rows = statement.query([order.uuid().as_bytes()])?;
     let mut notices = Vec::new();
     while let Some(row) = rows.next()? {
-        let notice = NoticeRow {
-            payment: uuid_at(row, 0)?,
-            order: row.get::<_, Option<[u8; 16]>>(1)?.map(Uuid::from_bytes),
-            outcome: row.get(2)?,
-            amount: row.get(3)?,
-            currency: row.get(4)?,
-        };
-        notices.push(notice.read().map_err(unreadable)?);
+        notices.push(parked::notice(row)?);
     }
     if !notices.is_empty() {
         db.prepare_cached("UPDATE notifications SET parked = 0 WHERE order_id = ?1 AND parked = 1")?

@@ -103,7 +103,7 @@ async def settle(shop, claims, seconds, wrong=()):
     # Also whoever got no units after all was told `expired` first, and has the money back.
     moved = {row["order_id"] for row in tables["anomalies"] if row["kind"] in ("paid_late", "reclaimed")}
     found = sums(orders, tables["payments"], ledger)
-    found.late = sum(row["kind"] in ("paid_late", "reclaimed", "not_reclaimed") for row in tables["anomalies"])
+    found.late = sum(row["kind"] == "paid_late" for row in tables["anomalies"])
     of_units, found.sold = account.units(orders, books, shop.stock)
     found.differences += ([left] if left else []) + told_late(claims, orders, moved) + account.told(claims, orders) + of_units \
         + account.money(claims, orders, tables["payments"], ledger) \

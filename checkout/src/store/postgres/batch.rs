@@ -13,11 +13,11 @@ use uuid::Uuid;
 use super::{
     Result,
     moves::{Lock, load},
+    parked,
 };
 use crate::{
     order::{Intake, OrderRecord},
-    payment::Notice,
-    store::rows::{NoticeRow, OrderRow, PaymentRow},
+    store::rows::{OrderRow, PaymentRow},
 };
 
 pub(super) use crate::store::ledger::Ledger;
@@ -79,15 +79,7 @@ async fn take_parked(tx: &Transaction<'_>, ids: &[Uuid], ledger: &mut Ledger) ->
         .await?;
     for row in tx.query(&statement, &[&ids]).await? {
         let place = (Timestamp::from_micros(row.try_get(5)?), row.try_get(6)?, row.try_get(7)?);
-        let notice = NoticeRow {
-            payment: row.try_get(0)?,
-            order: row.try_get(1)?,
-            outcome: row.try_get(2)?,
-            amount: row.try_get(3)?,
-            currency: row.try_get(4)?,
-        };
-        let notice: Notice = notice.read()?;
-        ledger.parked.insert(place, notice);
+        ledger.parked.insert(place, parked::notice(&row)?);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use super::Result;
 use crate::{
-    payment::PaymentId,
+    payment::{Notice, PaymentId},
     store::{
         office::{PARKED_PAGE_MAX, Parked, ParkedNotice, ParkedPlace},
         rows::NoticeRow,
@@ -47,13 +47,18 @@ pub(super) async fn strike_off(tx: &Transaction<'_>, payment: PaymentId) -> Resu
 }
 
 fn read(row: &Row) -> Result<ParkedNotice> {
-    let notice = NoticeRow {
+    let place = (Timestamp::from_micros(row.try_get(5)?), row.try_get(6)?, row.try_get(7)?);
+    Ok(ParkedNotice { place, notice: notice(row)? })
+}
+
+/// A row that begins with payment, order, outcome, amount and currency.
+pub(super) fn notice(row: &Row) -> Result<Notice> {
+    let read = NoticeRow {
         payment: row.try_get(0)?,
         order: row.try_get(1)?,
         outcome: row.try_get(2)?,
         amount: row.try_get(3)?,
         currency: row.try_get(4)?,
     };
-    let place = (Timestamp::from_micros(row.try_get(5)?), row.try_get(6)?, row.try_get(7)?);
-    Ok(ParkedNotice { place, notice: notice.read()? })
+    Ok(read.read()?)
 }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{Result, unreadable, uuid_at};
 use crate::{
-    payment::PaymentId,
+    payment::{Notice, PaymentId},
     store::{
         office::{PARKED_PAGE_MAX, Parked, ParkedNotice, ParkedPlace},
         rows::NoticeRow,
@@ -43,13 +43,18 @@ pub(super) fn strike_off(db: &Connection, payment: PaymentId) -> Result<u64> {
 }
 
 fn read(row: &Row<'_>) -> Result<ParkedNotice> {
-    let notice = NoticeRow {
+    let place = (Timestamp::from_micros(row.get(5)?), row.get(6)?, row.get(7)?);
+    Ok(ParkedNotice { place, notice: notice(row)? })
+}
+
+/// A row that begins with payment, order, outcome, amount and currency.
+pub(super) fn notice(row: &Row<'_>) -> Result<Notice> {
+    let read = NoticeRow {
         payment: uuid_at(row, 0)?,
         order: row.get::<_, Option<[u8; 16]>>(1)?.map(Uuid::from_bytes),
         outcome: row.get(2)?,
         amount: row.get(3)?,
         currency: row.get(4)?,
     };
-    let place = (Timestamp::from_micros(row.get(5)?), row.get(6)?, row.get(7)?);
-    Ok(ParkedNotice { place, notice: notice.read().map_err(unreadable)? })
+    read.read().map_err(unreadable)
 }
