@@ -60,5 +60,5 @@ pub(super) fn notice(row: &Row) -> Result<Notice> {
         amount: row.try_get(3)?,
         currency: row.try_get(4)?,
     };
-    Ok(read.read()?)
+    read.read()
 }
